@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands of daily work. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+# The system's CMake, tested with the system's packages, rather than one of pip's earlier on PATH.
+CMAKE := $(firstword $(wildcard /usr/bin/cmake) cmake)
+CTEST := $(firstword $(wildcard /usr/bin/ctest) ctest)
+export CMAKE_EXECUTABLE := $(CMAKE)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+export CTEST_PARALLEL_LEVEL ?= $(shell nproc)
+
+VENV := .venv/bin
+STAGE := tools/stage.sh
+SUBMAKE := $(MAKE) --no-print-directory
+
+cpp_files = $(shell find $(wildcard tidegate python tests benchmarks examples) \
+  -name '*.h' -o -name '*.cpp')
+# Folders too: their time tells when a file was removed.
+package_sources := CMakeLists.txt pyproject.toml \
+  $(shell find cmake python tidegate -name __pycache__ -prune -o -print)
+advise_format := { echo "run \`make format\`"; exit 1; }
+installed := .venv/.tidegate-installed
+
+.PHONY: help setup build cpp package test ctest asan tsan sanitize demo bench lint format clean
+
+help: ## list the targets
+	@awk -F ':.* ## ' '/^[a-z]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what is missing: system packages, .venv
+	@tools/setup.sh
+
+build: cpp package ## build the library, and install the Python package into .venv
+
+cpp: setup
+	@$(CMAKE) --preset release >/dev/null
+	@$(CMAKE) --build --preset release
+
+package: $(installed)
+
+$(installed): $(package_sources) | setup
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation --no-deps .
+	@touch $@
+
+# pytest comes last: its closing line tells the outcome of the whole.
+test: ## build and run all checks and tests
+	@$(STAGE) "setup" tools/setup.sh
+	@$(STAGE) "build (release, warnings are errors)" $(SUBMAKE) cpp
+	@$(STAGE) "C++ tests (release)" $(SUBMAKE) ctest
+	@$(STAGE) "C++ tests (address and undefined behaviour sanitizers)" $(SUBMAKE) asan
+	@$(STAGE) "C++ tests (thread sanitizer)" $(SUBMAKE) tsan
+	@$(STAGE) "Python package" $(SUBMAKE) package
+	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
+	@echo "== Python tests"
+	@$(VENV)/python -m pytest
+
+ctest: cpp
+	@$(CTEST) --preset release
+
+asan: setup
+	@$(CMAKE) --preset asan-ubsan >/dev/null
+	@$(CMAKE) --build --preset asan-ubsan
+	@$(CTEST) --preset asan-ubsan
+
+tsan: setup
+	@$(CMAKE) --preset tsan >/dev/null
+	@$(CMAKE) --build --preset tsan
+	@$(CTEST) --preset tsan
+
+sanitize: asan tsan ## build and run the C++ tests with sanitizers
+
+demo: package ## show what Tidegate does, on this machine
+	@$(VENV)/tidegate demo
+
+bench: cpp ## run the benchmarks
+	@for bench in build/release/benchmarks/*_bench; do $$bench; done
+
+lint: setup ## check format, Python code and the direction of includes
+	@$(VENV)/clang-format --dry-run --Werror --ferror-limit=1 $(cpp_files) || $(advise_format)
+	@$(VENV)/ruff format --quiet --check . || $(advise_format)
+	@$(VENV)/ruff check --quiet .
+	@$(VENV)/python tools/check_includes.py
+
+format: setup ## format all code
+	@$(VENV)/clang-format -i $(cpp_files)
+	@$(VENV)/ruff check --quiet --fix-only .
+	@$(VENV)/ruff format --quiet .
+
+clean: ## remove what was built; .venv stays
+	rm -rf build $(installed)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives through torch.distributed, on a gloo group of their own.
+
+A group of its own, because DDP and the user go on using theirs from other threads, and two threads
+that share a group cannot agree with the other ranks on an order.
+"""
+
+import ctypes
+import os
+import tempfile
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from . import _core
+from .errors import Error
+
+DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "uint8": torch.uint8,
+}
+STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
+
+
+def tensor_at(address: int, nbytes: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
+    """A tensor over memory that the C++ session owns. No copy; the session must outlive it."""
+    if nbytes == 0:
+        return torch.empty(0, dtype=dtype)
+    memory = (ctypes.c_uint8 * nbytes).from_address(address)
+    return torch.frombuffer(memory, dtype=dtype)
+
+
+class PacedLink:
+    """An emulated link: holds every collective back until the described link would have delivered
+    it. For ranks on one machine; they share a table of times in a file in memory."""
+
+    def __init__(self, description: str, rank: int, ranks: int, group: dist.ProcessGroup):
+        self.description = description
+        nbytes = _core.PacedLink.table_bytes(ranks)
+        path = [None]
+        if rank == 0:
+            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+            handle, path[0] = tempfile.mkstemp(prefix="tidegate-link-", dir=folder)
+            os.truncate(handle, nbytes)
+            os.close(handle)
+        dist.broadcast_object_list(path, src=dist.get_global_rank(group, 0), group=group)
+        self._table = torch.from_file(path[0], shared=True, size=nbytes, dtype=torch.uint8)
+        dist.barrier(group)
+        if rank == 0:
+            os.unlink(path[0])
+        self._clocks = _core.PacedLink(description, rank, ranks, self._table.data_ptr(), nbytes)
+
+    def start(self, collective: str, nbytes: int) -> int:
+        return self._clocks.start(collective, nbytes, time.monotonic_ns())
+
+    def due(self, number: int, collective: str, nbytes: int, root: int) -> int:
+        return self._clocks.due(number, collective, nbytes, root)
+
+
+class Operation:
+    """One collective under way. Keeps its tensors alive until the engine has let go of them."""
+
+    def __init__(self, engine, work, tensors, collective, nbytes, root, text):
+        self.engine = engine
+        self.work = work
+        self.tensors = tensors
+        self.collective = collective
+        self.nbytes = nbytes
+        self.root = root
+        self.text = text
+        self.began = time.monotonic()
+        self.number = engine.link.start(collective, nbytes) if engine.link else None
+        self.due = None  # when the emulated link delivers, once the real one has
+
+    def done(self, patience: float) -> bool:
+        """Waits up to `patience` seconds; True when the collective has been performed. Raises
+        tidegate.Error when it failed or its time is up."""
+        if self.due is None:
+            if not self._performed(patience):
+                if time.monotonic() - self.began > self.engine.timeout:
+                    raise Error("timeout", f"no answer within {self.engine.timeout:g} s")
+                return False
+            if self.engine.link is None:
+                return True
+            self.due = self.engine.link.due(self.number, self.collective, self.nbytes, self.root)
+        remaining = self.due / 1e9 - time.monotonic()
+        if remaining > patience:
+            time.sleep(patience)
+            return False
+        if remaining > 0:
+            time.sleep(remaining)
+        return True
+
+    def _performed(self, patience: float) -> bool:
+        try:
+            # Whole milliseconds, rounded up: the engine's own resolution, and 0 means for ever.
+            self.work.wait(timedelta(milliseconds=max(1, round(patience * 1e3))))
+            return True
+        except RuntimeError as error:  # "Operation timed out!": the collective goes on
+            if not self.work.is_completed():
+                return False
+            try:
+                self.work.wait()
+                return True
+            except RuntimeError as true_error:
+                text = str(true_error)
+                kind = "timeout" if "imed out" in text else "peer"
+                raise Error(kind, text.strip().splitlines()[0]) from error
+
+
+class Engine:
+    """Starts collectives for one handle, all from one thread."""
+
+    def __init__(self, parent: dist.ProcessGroup, timeout: float, link: str | None = None):
+        self.timeout = timeout
+        self.link = None
+        ranks = dist.get_process_group_ranks(parent)
+        try:
+            self.group = dist.new_group(
+                ranks,
+                backend="gloo",
+                use_local_synchronization=True,
+                timeout=timedelta(seconds=timeout),
+            )
+        except RuntimeError as error:
+            raise Error(
+                "timeout",
+                f"the ranks could not form a group within {timeout:g} s: {error}; every rank of the "
+                "model must call attach, in the same order",
+            ) from error
+        self.rank = dist.get_rank(self.group)
+        self.ranks = len(ranks)
+        self._last = None
+        if link is not None:
+            self.link = PacedLink(link, self.rank, self.ranks, self.group)
+
+    def start(self, issue: "_core.Issue") -> Operation:
+        """Begins what a session asks for."""
+        dtype = DTYPES[issue.element]
+        tensor = tensor_at(issue.address, issue.bytes, dtype)
+        if issue.collective == "all-reduce":
+            return self.all_reduce(tensor, issue.text)
+        if issue.collective == "all-gather":
+            gathered = tensor_at(issue.gathered, issue.bytes * self.ranks)
+            outputs = list(gathered.split(issue.bytes))
+            work = self.group.allgather([outputs], [tensor])
+            return self._operation(work, (tensor, gathered, outputs), issue)
+        if issue.collective == "broadcast":
+            options = dist.BroadcastOptions()
+            options.rootRank = issue.root
+            options.rootTensor = 0
+            work = self.group.broadcast([tensor], options)
+            return self._operation(work, (tensor,), issue)
+        raise Error("unsupported", f"collective {issue.collective}")
+
+    def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
+        """Sums a tensor of any kind that gloo knows, in place."""
+        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        nbytes = tensor._nnz() * 8 if tensor.is_sparse else tensor.numel() * tensor.element_size()
+        self._last = Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text)
+        return self._last
+
+    def _operation(self, work, tensors, issue) -> Operation:
+        self._last = Operation(
+            self, work, tensors, issue.collective, issue.bytes, issue.root, issue.text
+        )
+        return self._last
+
+    def gather_objects(self, value) -> list:
+        """Every rank's value, in rank order."""
+        values = [None] * self.ranks
+        try:
+            dist.all_gather_object(values, value, group=self.group)
+        except RuntimeError as error:
+            kind = "timeout" if "imed out" in str(error) else "peer"
+            raise Error(kind, f"the ranks could not compare their settings: {error}") from error
+        return values
+
+    def close(self, keep=()):
+        """Frees the group; or, while an operation is still pending on it, leaves it and its memory
+        to the end of the process: the engine's thread may yet write, and freeing would block."""
+        if self._last is not None and not self._last.work.is_completed():
+            for item in (self, self.group, self._last, *keep):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
+            return
+        try:
+            dist.destroy_process_group(self.group)
+        except (ValueError, AssertionError):
+            pass  # the user has already torn everything down

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// AR-Topk (Tyagi & Swany, 2023): one rank, the root, broadcasts the indices of its top-k; every
+// rank contributes its values at those indices through an all-reduce. Bytes do not grow with the
+// number of ranks. The rows artopk-star and artopk-var differ in who is root.
+#pragma once
+
+#include "tidegate/compressors/selection.h"
+
+namespace tidegate {
+
+class ArTopK : public Compressor {
+ public:
+  explicit ArTopK(Place place) : place_(place) {}
+  void restore(std::span<float> residual) override { sent_.put_back(residual); }
+
+ protected:
+  // Accumulates the gradient and remembers whether it was finite.
+  void take_in(const Bucket& bucket, std::span<float> residual);
+  // Root's message with the indices of its selection; empty room for it on the other ranks.
+  void prepare_indices(const Bucket& bucket, std::size_t kept, int root, int round);
+  // The values of every rank at root's indices, ready for the sum.
+  void take_values(const Bucket& bucket, std::span<float> residual, int root, int round);
+  // The sum has arrived in summed_.
+  void finish(const Bucket& bucket, int root);
+
+  const Place place_;
+  kernels::Accumulated incoming_;
+  Selection sent_;
+  Buffer<std::byte> indices_;
+  Buffer<float> summed_;
+};
+
+std::vector<Round> artopk_rounds(std::size_t elements, const Choice& choice);
+
+}  // namespace tidegate

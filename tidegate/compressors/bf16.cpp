@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/halves.h"
+
+namespace tidegate {
+
+Method bf16_row() {
+  return {
+      .name = "bf16",
+      .summary = "cast to bf16 and all-reduce; the range of fp32, 8 bits of precision",
+      .routes = {Route::engine},
+      .rounds = halves_rounds,
+      .make = [](Place place) -> std::unique_ptr<Compressor> {
+        return std::make_unique<Halves>(place, Element::bf16);
+      },
+  };
+}
+
+}  // namespace tidegate

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/halves.h"
+
+namespace tidegate {
+
+Method fp16_row() {
+  return {
+      .name = "fp16",
+      .summary = "cast to fp16 and all-reduce; overflows beyond 65504",
+      .routes = {Route::engine},
+      .rounds = halves_rounds,
+      .make = [](Place place) -> std::unique_ptr<Compressor> {
+        return std::make_unique<Halves>(place, Element::f16);
+      },
+  };
+}
+
+}  // namespace tidegate

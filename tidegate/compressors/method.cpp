@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/method.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+template <typename Items, typename Name>
+std::string list_names(const Items& items, Name name_of) {
+  std::string text;
+  for (const auto& item : items) text += concat(text.empty() ? "" : ", ", name_of(item));
+  return text;
+}
+
+}  // namespace
+
+std::span<const Method> methods() {
+  static const std::array table = {dense_row(), fp16_row(),        bf16_row(),
+                                   topk_row(),  artopk_star_row(), artopk_var_row()};
+  return table;
+}
+
+const Method& find_method(std::string_view name) {
+  for (const Method& method : methods()) {
+    if (method.name == name) return method;
+  }
+  fail(Fault::config, "unknown method \"", name,
+       "\"; known: ", list_names(methods(), [](const Method& method) { return method.name; }));
+}
+
+Route parse_route(std::string_view text) {
+  constexpr std::array kRoutes = {Route::all_gather, Route::engine};
+  for (Route route : kRoutes) {
+    if (name(route) == text) return route;
+  }
+  fail(Fault::config, "unknown route \"", text, "\"; known: auto, ",
+       list_names(kRoutes, [](Route route) { return name(route); }));
+}
+
+Choice make_choice(std::string_view method_name, double ratio, std::string_view route_name) {
+  const Method& method = find_method(method_name);
+  if (method.level == Level::ratio && !(ratio > 0 && ratio <= 1)) {
+    fail(Fault::config, "ratio ", ratio, " for method \"", method_name,
+         "\": the share of elements to send must be above 0 and at most 1, for example 0.01");
+  }
+  Choice choice{.method = &method, .route = method.routes.front()};
+  if (method.level == Level::ratio) choice.ratio = ratio;
+  if (route_name == "auto") return choice;
+  choice.route = parse_route(route_name);
+  if (std::ranges::find(method.routes, choice.route) == method.routes.end()) {
+    fail(Fault::config, "method \"", method_name, "\" cannot take the route \"", route_name,
+         "\"; it can take: auto, ",
+         list_names(method.routes, [](Route route) { return name(route); }));
+  }
+  return choice;
+}
+
+std::string describe(const Choice& choice) {
+  std::string text(choice.method->name);
+  if (choice.method->level == Level::ratio) text += concat(" ", choice.ratio);
+  return text + concat(" by ", name(choice.route));
+}
+
+std::size_t kept_elements(std::size_t elements, double ratio) {
+  // The small addend keeps 0.29 * 100 from becoming 28.
+  const double kept = std::floor(ratio * static_cast<double>(elements) + 1e-6);
+  return std::min(elements, static_cast<std::size_t>(std::max(1.0, kept)));
+}
+
+}  // namespace tidegate

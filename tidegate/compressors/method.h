@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of methods. A method is one file with a Compressor and one row; everything that walks
+// over methods (tests, prices, command line, policies) walks over methods().
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidegate/base/bucket.h"
+#include "tidegate/comm/exchange.h"
+
+namespace tidegate {
+
+struct Method;
+
+// How one bucket is averaged in one step. Equal on all ranks.
+struct Choice {
+  const Method* method = nullptr;
+  double ratio = 1.0;  // share of elements kept, in (0, 1]; for methods whose level is a ratio
+  Route route = Route::engine;
+  bool operator==(const Choice&) const = default;
+};
+
+// "topk 0.01 by allgather"
+std::string describe(const Choice& choice);
+
+// What a compressor saw in its last exchange, in unscaled units. Energies are squared norms.
+struct Report {
+  double gradient_energy = 0;  // what came in
+  double sent_energy = 0;
+  double residual_energy = 0;  // what waits now
+  std::size_t sent_elements = 0;
+  bool finite = true;  // of the result, so equal on all ranks
+  int root = -1;       // whose selection was used, for methods that have one
+};
+
+// The averaging of one bucket. One instance per bucket: its members are scratch space and live
+// while an operation on them is pending.
+class Compressor {
+ public:
+  virtual ~Compressor() = default;
+
+  // Replaces bucket.gradient by the mean over ranks. Adds to `residual` what it does not send;
+  // `residual` is empty for methods without error feedback.
+  virtual Exchange average(Bucket bucket, Choice choice, std::span<float> residual) = 0;
+
+  // The result could not be used (it was not finite): puts back into `residual` what the last
+  // exchange took out of it.
+  virtual void restore(std::span<float> residual) { (void)residual; }
+
+  const Report& report() const { return report_; }
+
+ protected:
+  Report report_;
+};
+
+enum class Level { none, ratio };
+
+struct Method {
+  std::string_view name;
+  std::string_view summary;
+  Level level = Level::none;
+  std::vector<Route> routes;  // the first is the default
+  bool error_feedback = false;
+  // What an exchange of `elements` elements will ask for, so that it can be priced without being
+  // run.
+  std::vector<Round> (*rounds)(std::size_t elements, const Choice& choice);
+  std::unique_ptr<Compressor> (*make)(Place place);
+};
+
+std::span<const Method> methods();
+
+// Fails with the list of known names.
+const Method& find_method(std::string_view name);
+Route parse_route(std::string_view name);
+
+// A choice checked against its row: level in range, route one of the method's. An empty route means
+// the method's default.
+Choice make_choice(std::string_view method, double ratio = 1.0, std::string_view route = "auto");
+
+// k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.
+std::size_t kept_elements(std::size_t elements, double ratio);
+
+// The rows, each in the file of its name.
+Method dense_row();
+Method fp16_row();
+Method bf16_row();
+Method topk_row();
+Method artopk_star_row();
+Method artopk_var_row();
+
+}  // namespace tidegate

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/feedback/residuals.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tidegate/base/error.h"
+#include "tidegate/kernels/kernels.h"
+
+namespace tidegate {
+
+std::span<float> Residuals::bind(const Layers& layers) {
+  auto memory = std::make_shared<Buffer<float>>(elements_of(layers));
+  std::size_t offset = 0;
+  for (const Layer& layer : layers) {
+    const auto target = memory->span().subspan(offset, layer.elements);
+    Home& home = homes_[layer.name];
+    if (home.memory && home.elements != layer.elements) {
+      fail(Fault::config, "parameter \"", layer.name, "\" had ", home.elements,
+           " elements and now has ", layer.elements, "; detach and attach again");
+    }
+    if (home.memory) {
+      std::ranges::copy(home.values(), target.begin());
+    } else {
+      std::ranges::fill(target, 0.0f);
+    }
+    home = {memory, offset, layer.elements};
+    offset += layer.elements;
+  }
+  return memory->span();
+}
+
+void Residuals::for_each(
+    const std::function<void(const std::string&, std::span<const float>)>& visit) const {
+  for (const auto& [name, home] : homes_) visit(name, home.values());
+}
+
+bool Residuals::holds(const Layers& layers) const {
+  return std::ranges::any_of(layers,
+                             [&](const Layer& layer) { return homes_.contains(layer.name); });
+}
+
+void Residuals::check(const std::string& layer, std::size_t elements) const {
+  const auto home = homes_.find(layer);
+  if (home != homes_.end() && home->second.elements != elements) {
+    fail(Fault::checkpoint, "parameter \"", layer, "\" has ", home->second.elements,
+         " elements, its saved residual ", elements);
+  }
+}
+
+void Residuals::load(const std::string& layer, std::span<const float> values) {
+  check(layer, values.size());
+  Home& home = homes_[layer];
+  if (!home.memory) home = {std::make_shared<Buffer<float>>(values.size()), 0, values.size()};
+  std::ranges::copy(values, home.values().begin());
+}
+
+double release(std::span<float> residual, double waiting, std::span<float> gradient,
+               double gradient_energy, float loss_scale) {
+  if (waiting <= 0 || !std::isfinite(gradient_energy)) return waiting;
+  const double share = std::min(1.0, kReleaseLimit * std::sqrt(gradient_energy / waiting));
+  if (loss_scale == 1.0f) {
+    kernels::move_share(residual, static_cast<float>(share), gradient);
+  } else {
+    // In units of the scaled gradient; the way back is exact for the powers of two that scalers
+    // use.
+    kernels::scale(residual, loss_scale);
+    kernels::move_share(residual, static_cast<float>(share), gradient);
+    kernels::scale(residual, 1.0f / loss_scale);
+  }
+  return kernels::sum_of_squares(residual);
+}
+
+}  // namespace tidegate

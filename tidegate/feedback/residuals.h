@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Error feedback: what was not sent waits here until it is. Kept by parameter name, because DDP
+// rebuilds its buckets after the first iteration and a resumed job may cut them differently.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tidegate/base/bucket.h"
+#include "tidegate/base/buffer.h"
+
+namespace tidegate {
+
+class Residuals {
+ public:
+  // The residual of a bucket made of these layers, contiguous and in their order. Layers seen
+  // before bring along what waits for them, new ones start at zero. Valid until one of the layers
+  // is bound again. A layer that changed its size is an Error{config}.
+  std::span<float> bind(const Layers& layers);
+
+  // True if anything has ever waited for one of these layers.
+  bool holds(const Layers& layers) const;
+
+  // Every layer with its residual, by name.
+  void for_each(const std::function<void(const std::string&, std::span<const float>)>& visit) const;
+
+  // Throws Error{checkpoint} if `layer` is known with another size.
+  void check(const std::string& layer, std::size_t elements) const;
+  // Replaces what waits for one layer; it keeps its place if it has one.
+  void load(const std::string& layer, std::span<const float> values);
+
+ private:
+  struct Home {
+    std::shared_ptr<Buffer<float>> memory;  // shared by the layers of one bucket
+    std::size_t offset = 0;
+    std::size_t elements = 0;
+    std::span<float> values() const { return memory->span().subspan(offset, elements); }
+  };
+  std::map<std::string, Home> homes_;
+};
+
+// Before a bucket is sent whole: moves what waits into the gradient, at most `kReleaseLimit` times
+// the gradient's own norm in one step. A residual many steps old would otherwise arrive as one
+// blow, which early in training takes a model back to its start. `waiting` and `gradient_energy`
+// are squared norms in unscaled units; returns the energy that still waits.
+inline constexpr double kReleaseLimit = 2.0;
+double release(std::span<float> residual, double waiting, std::span<float> gradient,
+               double gradient_energy, float loss_scale);
+
+}  // namespace tidegate

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Passes that touch every element once and keep no list.
+#include "tidegate/kernels/kernels.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tidegate/kernels/elementwise.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tidegate::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using Vec = hn::Vec<F32>;
+
+// Squares are summed in float lanes and moved to double after this many elements: a block is short
+// enough that the relative error stays near 1e-7, long enough that the move costs nothing.
+constexpr std::size_t kBlock = 4096;
+
+// Calls body(i, count) over whole vectors of [begin, end), then once more on the rest. Lanes beyond
+// count are loaded as zero and never stored.
+template <typename Body>
+HWY_INLINE void for_each_vector(std::size_t begin, std::size_t end, Body body) {
+  const F32 d;
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = begin;
+  for (; i + lanes <= end; i += lanes) body(i, lanes);
+  if (i < end) body(i, end - i);
+}
+
+HWY_INLINE Vec load(const float* from, std::size_t count) {
+  const F32 d;
+  if (HWY_LIKELY(count == hn::Lanes(d))) return hn::LoadU(d, from);
+  return hn::MaskedLoad(hn::FirstN(d, count), d, from);
+}
+
+HWY_INLINE void store(Vec v, float* to, std::size_t count) {
+  const F32 d;
+  if (HWY_LIKELY(count == hn::Lanes(d))) {
+    hn::StoreU(v, d, to);
+  } else {
+    hn::BlendedStore(v, hn::FirstN(d, count), d, to);
+  }
+}
+
+// x - x is zero for finite x and NaN otherwise.
+HWY_INLINE hn::Mask<F32> finite(Vec v) {
+  const F32 d;
+  return hn::Eq(hn::Sub(v, v), hn::Zero(d));
+}
+
+HWY_INLINE double total(Vec squares) {
+  const F32 d;
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares)));
+}
+
+Accumulated Accumulate(std::span<const float> gradient, float factor, std::span<float> residual) {
+  const F32 d;
+  const Vec f = hn::Set(d, factor);
+  const float* g = gradient.data();
+  float* r = residual.data();
+  Accumulated result;
+  for (std::size_t block = 0; block < gradient.size(); block += kBlock) {
+    Vec incoming = hn::Zero(d);
+    Vec waiting = hn::Zero(d);
+    const std::size_t end = std::min(block + kBlock, gradient.size());
+    for_each_vector(block, end, [&](std::size_t i, std::size_t count) {
+      const Vec raw = load(g + i, count);
+      const auto good = finite(raw);
+      if (HWY_UNLIKELY(!hn::AllTrue(d, good))) {
+        result.nonfinite += hn::CountTrue(d, hn::Not(good));
+      }
+      const Vec old = load(r + i, count);
+      const Vec scaled = hn::IfThenElseZero(good, hn::Mul(raw, f));
+      const Vec sum = hn::IfThenElse(good, hn::Add(old, scaled), old);
+      store(sum, r + i, count);
+      incoming = hn::MulAdd(scaled, scaled, incoming);
+      waiting = hn::MulAdd(sum, sum, waiting);
+    });
+    result.gradient += total(incoming);
+    result.residual += total(waiting);
+  }
+  return result;
+}
+
+double Scale(std::span<float> values, float factor) {
+  const F32 d;
+  const Vec f = hn::Set(d, factor);
+  float* v = values.data();
+  double energy = 0;
+  for (std::size_t block = 0; block < values.size(); block += kBlock) {
+    Vec squares = hn::Zero(d);
+    for_each_vector(block, std::min(block + kBlock, values.size()),
+                    [&](std::size_t i, std::size_t count) {
+                      const Vec value = load(v + i, count);
+                      squares = hn::MulAdd(value, value, squares);
+                      store(hn::Mul(value, f), v + i, count);
+                    });
+    energy += total(squares);
+  }
+  return energy;
+}
+
+void MoveShare(std::span<float> from, float share, std::span<float> to) {
+  const F32 d;
+  const Vec s = hn::Set(d, share);
+  float* source = from.data();
+  float* target = to.data();
+  for_each_vector(0, from.size(), [&](std::size_t i, std::size_t count) {
+    const Vec value = load(source + i, count);
+    const Vec moved = hn::Mul(s, value);
+    store(hn::Add(load(target + i, count), moved), target + i, count);
+    store(hn::Sub(value, moved), source + i, count);
+  });
+}
+
+double SumOfSquares(std::span<const float> values) {
+  const F32 d;
+  const float* v = values.data();
+  double energy = 0;
+  for (std::size_t block = 0; block < values.size(); block += kBlock) {
+    Vec squares = hn::Zero(d);
+    for_each_vector(block, std::min(block + kBlock, values.size()),
+                    [&](std::size_t i, std::size_t count) {
+                      const Vec value = load(v + i, count);
+                      squares = hn::MulAdd(value, value, squares);
+                    });
+    energy += total(squares);
+  }
+  return energy;
+}
+
+bool AllFinite(std::span<const float> values) {
+  const F32 d;
+  const float* v = values.data();
+  for (std::size_t block = 0; block < values.size(); block += kBlock) {
+    Vec differences = hn::Zero(d);  // stays zero while everything is finite, NaN ever after
+    for_each_vector(block, std::min(block + kBlock, values.size()),
+                    [&](std::size_t i, std::size_t count) {
+                      const Vec value = load(v + i, count);
+                      differences = hn::Add(differences, hn::Sub(value, value));
+                    });
+    if (!hn::AllTrue(d, hn::Eq(differences, hn::Zero(d)))) return false;
+  }
+  return true;
+}
+
+}  // namespace tidegate::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tidegate::kernels {
+
+HWY_EXPORT(Accumulate);
+HWY_EXPORT(Scale);
+HWY_EXPORT(MoveShare);
+HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(AllFinite);
+
+Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual) {
+  return HWY_DYNAMIC_DISPATCH(Accumulate)(gradient, factor, residual);
+}
+
+double scale(std::span<float> values, float factor) {
+  return HWY_DYNAMIC_DISPATCH(Scale)(values, factor);
+}
+
+void move_share(std::span<float> from, float share, std::span<float> to) {
+  HWY_DYNAMIC_DISPATCH(MoveShare)(from, share, to);
+}
+
+double sum_of_squares(std::span<const float> values) {
+  return HWY_DYNAMIC_DISPATCH(SumOfSquares)(values);
+}
+
+bool all_finite(std::span<const float> values) { return HWY_DYNAMIC_DISPATCH(AllFinite)(values); }
+
+}  // namespace tidegate::kernels
+#endif

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/paced_link.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+PacedLink::Nanoseconds to_nanoseconds(Seconds seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(seconds).count();
+}
+
+}  // namespace
+
+PacedLink::PacedLink(const Link& link, int rank, int ranks, std::span<std::byte> table)
+    : link_(link),
+      rank_(rank),
+      ranks_(ranks),
+      table_(reinterpret_cast<Nanoseconds*>(table.data()), table.size() / sizeof(Nanoseconds)) {
+  if (table.size() < table_bytes(ranks)) {
+    fail(Fault::config, "the table of a paced link between ", ranks, " ranks needs ",
+         table_bytes(ranks), " bytes, not ", table.size());
+  }
+}
+
+PacedLink::Nanoseconds& PacedLink::began(int rank, std::int64_t number) {
+  return table_[static_cast<std::size_t>(rank) * kWindow +
+                static_cast<std::size_t>(number) % kWindow];
+}
+
+std::int64_t PacedLink::start(const Round& round, Nanoseconds now) {
+  const Nanoseconds begin = std::max(now, sending_free_);
+  sending_free_ =
+      begin + to_nanoseconds(Seconds(cost(round, ranks_).bytes / link_.bytes_per_second));
+  std::atomic_ref(began(rank_, started_)).store(begin, std::memory_order_release);
+  return started_++;
+}
+
+PacedLink::Nanoseconds PacedLink::due(std::int64_t number, const Round& round, int root) {
+  Nanoseconds begin = 0;
+  for (int r = 0; r < ranks_; ++r) {
+    if (root >= 0 && r != root && r != rank_) continue;
+    begin = std::max(begin, std::atomic_ref(began(r, number)).load(std::memory_order_acquire));
+  }
+  const Nanoseconds transfer =
+      to_nanoseconds(Seconds(cost(round, ranks_).bytes / link_.bytes_per_second));
+  const Nanoseconds delivered = begin + to_nanoseconds(price(round, ranks_, link_));
+  sending_free_ = std::max(sending_free_, begin + transfer);
+  receiving_free_ = std::max(delivered, receiving_free_ + transfer);
+  return receiving_free_;
+}
+
+}  // namespace tidegate

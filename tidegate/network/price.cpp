@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/price.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+
+constexpr std::array kRates = {Unit{"kbit", 1e3 / 8}, Unit{"mbit", 1e6 / 8}, Unit{"gbit", 1e9 / 8},
+                               Unit{"bit", 1.0 / 8}};
+constexpr std::array kTimes = {Unit{"us", 1e-6}, Unit{"ms", 1e-3}, Unit{"s", 1.0}};
+
+// A number followed by one of the units; nothing if it is neither.
+template <std::size_t N>
+double parse_quantity(std::string_view text, const std::array<Unit, N>& units) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return -1;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  for (const Unit& known : units) {
+    if (unit == known.name) return number * known.factor;
+  }
+  return -1;
+}
+
+}  // namespace
+
+Link parse_link(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  const std::string_view latency_text =
+      comma == std::string_view::npos ? "0ms" : text.substr(comma + 1);
+  const double rate = parse_quantity(text.substr(0, comma), kRates);
+  const double latency = parse_quantity(latency_text, kTimes);
+  if (!(rate > 0) || !(latency >= 0) || !std::isfinite(rate) || !std::isfinite(latency)) {
+    fail(Fault::config, "link \"", text, "\" is not a rate and a latency; write for example ",
+         "100mbit,2ms (kbit, mbit or gbit per second; us, ms or s)");
+  }
+  return {.bytes_per_second = rate, .latency = Seconds(latency)};
+}
+
+std::string describe(const Link& link) {
+  return concat(link.bytes_per_second * 8 / 1e6, " Mbit/s, ", link.latency.count() * 1e3, " ms");
+}
+
+Cost cost(const Round& round, int ranks) {
+  const double n = ranks;
+  const double bytes = static_cast<double>(round.bytes);
+  const double levels = std::log2(n);
+  switch (round.collective) {
+    case Collective::all_reduce: return {2 * (n - 1), 2 * (n - 1) / n * bytes};
+    case Collective::all_gather: return {levels, (n - 1) * bytes};
+    case Collective::broadcast: return {levels, levels * bytes};
+    case Collective::foreign: return {};
+  }
+  return {};
+}
+
+Seconds price(const Round& round, int ranks, const Link& link) {
+  const Cost c = cost(round, ranks);
+  return link.latency * c.steps + Seconds(c.bytes / link.bytes_per_second);
+}
+
+double bytes_sent(const Round& round, int ranks) {
+  if (round.collective == Collective::broadcast) {
+    // Every rank but the root receives once; who forwards to whom is the engine's business.
+    return static_cast<double>(round.bytes) * (ranks - 1) / ranks;
+  }
+  return cost(round, ranks).bytes;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one collective costs on a link with latency alpha and 1/bandwidth beta. The one place where
+// these formulas stand.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "tidegate/comm/request.h"
+
+namespace tidegate {
+
+using Seconds = std::chrono::duration<double>;
+
+// Rate per rank and direction, one-way latency.
+struct Link {
+  double bytes_per_second = 0;
+  Seconds latency{0};
+};
+
+// Reads "100mbit,2ms": rate in bit, kbit, mbit or gbit per second, latency in us, ms or s.
+Link parse_link(std::string_view text);
+std::string describe(const Link& link);
+
+// A collective in units of the link: messages one after another, and bytes through the busiest
+// rank.
+struct Cost {
+  double steps = 0;
+  double bytes = 0;
+};
+
+// Textbook counts: ring all-reduce 2(N-1) steps and 2(N-1)/N bytes, all-gather log2 N steps and
+// (N-1) bytes, broadcast log2 N of both. An engine's own all-reduce is taken to be a ring.
+Cost cost(const Round& round, int ranks);
+
+Seconds price(const Round& round, int ranks, const Link& link);
+
+// Bytes one rank puts on the wire, on average over ranks.
+double bytes_sent(const Round& round, int ranks);
+
+}  // namespace tidegate

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// One bucket on its way: from the caller's buffer through a method to the mean and back. Whatever
+// the caller's number type and exclusions, methods see one contiguous fp32 gradient.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tidegate/base/buffer.h"
+#include "tidegate/compressors/method.h"
+#include "tidegate/feedback/residuals.h"
+
+namespace tidegate {
+
+// A bucket the caller has filled.
+struct ReadyBucket {
+  std::span<std::byte> data;  // replaced by the mean; must stay alive until the bucket is finished
+  Element element = Element::f32;
+  float loss_scale = 1.0f;
+  bool last = false;       // of its step
+  bool foreign = false;    // `data` is empty: the driver averages it by its own means
+  std::int64_t ready = 0;  // when, on the session's clock
+};
+
+class BucketAverage {
+ public:
+  BucketAverage(Place place, int index, Residuals& residuals);
+
+  // The layers this bucket is made of, and which of them stay dense.
+  void lay_out(const Layers& layers, const std::function<bool(const std::string&)>& excluded);
+  const Layers& layers() const { return layers_; }
+  bool all_excluded() const { return !layers_.empty() && compressible_.empty(); }
+
+  // What average() will ask for; depends on agreed numbers only.
+  std::vector<Round> rounds(const ReadyBucket& ready, const Choice& choice) const;
+
+  // Replaces ready.data by the mean over ranks. `watch` = look whether a dense result is finite.
+  Exchange average(ReadyBucket ready, Choice choice, std::int64_t step, bool watch);
+
+  // Undoes what the last exchange took from the residual.
+  void restore();
+
+  const Report& report() const { return report_; }
+
+ private:
+  struct Run {  // neighbouring layers that are treated alike
+    std::size_t offset;
+    std::size_t elements;
+    bool excluded;
+  };
+
+  bool split(const ReadyBucket& ready, const Choice& choice) const;
+  Compressor& compressor_for(const Method& method);
+  void bind_residual(const Choice& choice);
+  void release_into(std::span<float> gradient, float loss_scale);
+  void copy_runs(std::span<float> gradient, bool out);
+
+  const Place place_;
+  const int index_;
+  Residuals& residuals_;
+  Layers layers_;
+  Layers compressible_;
+  std::vector<Run> runs_;
+  std::span<float> residual_;  // of the compressible layers; empty until a method needs it
+  double waiting_ = 0;         // energy of residual_
+  const Method* method_ = nullptr;
+  std::unique_ptr<Compressor> compressor_;
+  Report report_;
+  Buffer<float> widened_;  // 16-bit buckets
+  Buffer<float> packed_;   // compressible part of a bucket with exclusions
+  Buffer<float> apart_;    // excluded part
+};
+
+}  // namespace tidegate

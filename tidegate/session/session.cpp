@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/session/session.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "tidegate/network/price.h"
+#include "tidegate/wire/message.h"
+
+namespace tidegate {
+namespace {
+
+double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+}  // namespace
+
+std::int64_t monotonic_nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+Session::Session(Place place, Settings settings)
+    : place_(place),
+      settings_(std::move(settings)),
+      policy_(make_policy(settings_.policy, settings_.options)),
+      statistics_(place) {
+  if (place.ranks < 1 || place.rank < 0 || place.rank >= place.ranks) {
+    fail(Fault::config, "rank ", place.rank, " of ", place.ranks, " ranks does not exist");
+  }
+  if (settings_.trace) {
+    settings_.trace(
+        start_event(settings_.label, place_, settings_.policy, settings_.options, settings_.depth));
+  }
+}
+
+BucketAverage& Session::bucket_at(int index) {
+  while (static_cast<int>(buckets_.size()) <= index) {
+    const int next = static_cast<int>(buckets_.size());
+    buckets_.push_back(std::make_unique<BucketAverage>(place_, next, residuals_));
+  }
+  return *buckets_[static_cast<std::size_t>(index)];
+}
+
+bool Session::excluded(const std::string& layer) const {
+  return std::ranges::any_of(settings_.exclude, [&](const std::string& pattern) {
+    return ::fnmatch(pattern.c_str(), layer.c_str(), 0) == 0;
+  });
+}
+
+void Session::lay_out(int bucket, const Layers& layers) {
+  bucket_at(bucket).lay_out(layers, [this](const std::string& layer) { return excluded(layer); });
+}
+
+void Session::submit(const ReadyBucket& bucket) { submitted_.push_back(bucket); }
+
+std::optional<Ticket> Session::next() {
+  // Statistics of an earlier step go before anything of a later one, on every rank.
+  if (statistics_.waiting()) {
+    if (!statistics_.ready()) return std::nullopt;
+    statistics_.issue();
+    issued_at_[{kStatisticsBucket, 1}] = settings_.clock();
+    return Ticket{kStatisticsBucket, 1};
+  }
+  while (!submitted_.empty() && !statistics_.blocks(step_)) {
+    const ReadyBucket ready = submitted_.front();
+    submitted_.pop_front();
+    admit(ready);
+  }
+  if (!pipeline_) return std::nullopt;
+  const std::int64_t before = settings_.clock();
+  const std::optional<Ticket> ticket = pipeline_->next();
+  if (!ticket) return std::nullopt;
+  const std::int64_t now = settings_.clock();
+  BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket->bucket)];
+  figures.compress_seconds += seconds(now - before);
+  figures.bytes_sent += bytes_sent(round_of(pipeline_->request(*ticket)), place_.ranks);
+  issued_at_[{ticket->bucket, ticket->round}] = now;
+  wire_starts(now);
+  note("issue", ticket->bucket, ticket->round, now);
+  return ticket;
+}
+
+const Request& Session::request(Ticket ticket) const {
+  return ticket.bucket == kStatisticsBucket ? statistics_.request() : pipeline_->request(ticket);
+}
+
+void Session::complete(Ticket ticket) {
+  const std::int64_t arrived = settings_.clock();
+  const auto issued = issued_at_.extract({ticket.bucket, ticket.round});
+  if (issued.empty()) {
+    fail(Fault::config, "round ", ticket.round, " of bucket ", ticket.bucket, " was never issued");
+  }
+  const double on_wire = seconds(arrived - issued.mapped());
+  if (ticket.bucket == kStatisticsBucket) {
+    statistics_.complete();
+    last_record_seconds_ = on_wire;
+    return;
+  }
+  wire_ends(arrived);
+  note("arrive", ticket.bucket, ticket.round, arrived);
+  BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket.bucket)];
+  figures.wire_seconds += on_wire;
+  const std::size_t finished = finished_.size();
+  pipeline_->complete(ticket);
+  const double computing = seconds(settings_.clock() - arrived);
+  const bool was_last_round = finished_.size() > finished;
+  (was_last_round ? figures.decode_seconds : figures.compress_seconds) += computing;
+  if (pipeline_->finished()) finish_step();
+}
+
+std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
+
+void Session::begin_step(std::int64_t ready) {
+  figures_ = {};
+  figures_.step = step_;
+  figures_.record.step = step_;
+  figures_.record.step_seconds = step_began_ > 0 ? seconds(ready - step_began_) : 0;
+  figures_.record.record_seconds = last_record_seconds_;
+  step_began_ = ready;
+  agreed_ = statistics_.begin_step(step_);
+  pipeline_.emplace(settings_.depth, [this](int bucket) {
+    finished_.push_back(bucket);
+    note("done", bucket, 0, settings_.clock());
+  });
+}
+
+void Session::admit(const ReadyBucket& ready) {
+  const std::int64_t when = ready.ready > 0 ? ready.ready : settings_.clock();
+  if (!pipeline_) begin_step(when);
+  const int index = static_cast<int>(figures_.buckets.size());
+  BucketAverage& bucket = bucket_at(index);
+  const std::size_t elements = ready.foreign ? 0 : ready.data.size() / bytes_of(ready.element);
+  if (bucket.layers().empty() && !ready.foreign) {
+    lay_out(index, {{concat("bucket ", index), elements}});
+  } else if (!ready.foreign && elements_of(bucket.layers()) != elements) {
+    fail(Fault::config, "bucket ", index, " has ", elements, " elements, its layers ",
+         elements_of(bucket.layers()));
+  }
+  BucketFigures figures;
+  figures.elements = elements;
+  if (ready.foreign) {
+    figures.method = "foreign";
+  } else {
+    figures.choice = decide(index, ready);
+    const Round dense{Collective::all_reduce, ready.data.size(), Route::engine};
+    totals_.dense_bytes += bytes_sent(dense, place_.ranks);
+    ++choice_counts_[describe(figures.choice)];
+  }
+  figures_.buckets.push_back(figures);
+  note("ready", index, 0, when);
+  pipeline_->add(bucket.average(ready, figures.choice, step_, uses_feedback_),
+                 static_cast<int>(bucket.rounds(ready, figures.choice).size()), ready.last);
+}
+
+Choice Session::decide(int index, const ReadyBucket& ready) {
+  const Question question{.step = step_,
+                          .bucket = index,
+                          .elements = ready.data.size() / bytes_of(ready.element),
+                          .ranks = place_.ranks,
+                          .statistics = agreed_};
+  Decision decision = policy_->decide(question);
+  if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
+    decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
+  }
+  uses_feedback_ = uses_feedback_ || decision.choice.method->error_feedback;
+  const auto known = present_.find(index);
+  if (known == present_.end() || known->second != decision.choice) {
+    present_[index] = decision.choice;
+    if (settings_.trace) settings_.trace(decision_event(question, decision));
+  }
+  return decision.choice;
+}
+
+void Session::finish_step() {
+  const std::int64_t now = settings_.clock();
+  figures_.seconds = seconds(now - step_began_);
+  Record& record = figures_.record;
+  for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
+    BucketFigures& bucket = figures_.buckets[i];
+    bucket.report = buckets_[i]->report();
+    record.gradient_energy += bucket.report.gradient_energy;
+    record.sent_energy += bucket.report.sent_energy;
+    record.residual_energy += bucket.report.residual_energy;
+    record.compress_seconds += bucket.compress_seconds;
+    record.decode_seconds += bucket.decode_seconds;
+    record.bytes_sent += bucket.bytes_sent;
+    if (!bucket.report.finite) record.finite = 0;
+    if (bucket.choice.method && bucket.choice.method->error_feedback) record.compressed = 1;
+  }
+  if (record.finite == 0) {
+    // The same on all ranks: nobody's optimiser can have used the step, so nothing was delivered.
+    for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
+      const Method* method = figures_.buckets[i].choice.method;
+      if (method && method->error_feedback) buckets_[i]->restore();
+    }
+    ++totals_.skipped_steps;
+  }
+  if (statistics_.due(step_)) statistics_.contribute(record);
+  if (settings_.trace) settings_.trace(step_event(figures_));
+  ++totals_.steps;
+  totals_.bytes_sent += record.bytes_sent;
+  totals_.compress_seconds += record.compress_seconds;
+  totals_.wire_seconds += record.wire_seconds;
+  totals_.decode_seconds += record.decode_seconds;
+  totals_.exchange_seconds += figures_.seconds;
+  totals_.gradient_energy = record.gradient_energy;
+  totals_.residual_energy = record.residual_energy;
+  pipeline_.reset();
+  ++step_;
+}
+
+void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
+  if (settings_.trace) figures_.moments.push_back({when - step_began_, what, bucket, round});
+}
+
+void Session::wire_starts(std::int64_t now) {
+  if (on_wire_++ == 0) wire_since_ = now;
+}
+
+void Session::wire_ends(std::int64_t now) {
+  if (--on_wire_ == 0) figures_.record.wire_seconds += seconds(now - wire_since_);
+}
+
+void Session::run(Engine& engine) {
+  if (!engines_agree_) agree(engine);
+  std::deque<std::pair<Ticket, Engine::Operation>> in_flight;
+  while (true) {
+    while (const auto ticket = next()) {
+      in_flight.emplace_back(*ticket, engine.start(request(*ticket)));
+    }
+    if (in_flight.empty()) break;
+    const auto [ticket, operation] = in_flight.front();
+    in_flight.pop_front();
+    engine.wait(operation);
+    complete(ticket);
+  }
+}
+
+void Session::agree(Engine& engine) {
+  const std::size_t mine = std::hash<std::string>{}(fingerprint());
+  std::vector<std::size_t> all(static_cast<std::size_t>(place_.ranks));
+  engine.wait(engine.start(
+      AllGather{std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))}));
+  std::string others;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) others += concat(others.empty() ? "" : ", ", rank);
+  }
+  if (!others.empty()) {
+    fail(Fault::config, "ranks ", others, " have other settings than rank 0; this is rank ",
+         place_.rank, " with ", fingerprint());
+  }
+  engines_agree_ = true;
+}
+
+std::string Session::fingerprint() const {
+  std::string text = concat("wire version ", wire::kVersion, "; ranks ", place_.ranks, "; policy ",
+                            settings_.policy);
+  for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
+  text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
+  for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
+  return text;
+}
+
+State Session::state() const {
+  State state{.place = place_, .step = step_, .residuals = {}};
+  residuals_.for_each([&](const std::string& name, std::span<const float> values) {
+    state.residuals[name].assign(values.begin(), values.end());
+  });
+  return state;
+}
+
+void Session::load(const State& state) {
+  if (state.place.rank != place_.rank || state.place.ranks != place_.ranks) {
+    fail(Fault::checkpoint, "this is the state of rank ", state.place.rank, " of ",
+         state.place.ranks, ", but this is rank ", place_.rank, " of ", place_.ranks,
+         "; every rank must load what it saved itself");
+  }
+  if (pipeline_ || !submitted_.empty() || statistics_.waiting()) {
+    fail(Fault::checkpoint, "a state can only be loaded between two steps");
+  }
+  for (const auto& [name, values] : state.residuals) residuals_.check(name, values.size());
+  for (const auto& [name, values] : state.residuals) residuals_.load(name, values);
+  step_ = state.step;
+  // Buckets bind their residuals anew, and so learn how much is waiting.
+  for (const auto& bucket : buckets_) {
+    const Layers layers = bucket->layers();
+    bucket->lay_out(layers, [this](const std::string& layer) { return excluded(layer); });
+  }
+}
+
+void Session::note_fault(const Error& error) {
+  if (settings_.trace) settings_.trace(fault_event(step_, name(error.kind()), error.what()));
+}
+
+void Session::note_end() {
+  if (settings_.trace) {
+    settings_.trace(end_event(step_, totals_.bytes_sent, totals_.dense_bytes));
+  }
+}
+
+}  // namespace tidegate

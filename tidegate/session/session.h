@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// A session averages the buckets of a training job, step after step: it asks the policy, runs the
+// exchanges through the pipeline, keeps residuals and statistics, and writes the trace. It performs
+// no communication: whoever drives it issues what next() returns and reports completions, all from
+// one thread.
+//
+//   session.submit(bucket);                             // for each bucket, as it becomes ready
+//   while (auto ticket = session.next()) start(session.request(*ticket));
+//   ... when a collective has been performed: session.complete(ticket);
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tidegate/base/error.h"
+#include "tidegate/comm/engine.h"
+#include "tidegate/comm/pipeline.h"
+#include "tidegate/policies/policy.h"
+#include "tidegate/session/bucket_average.h"
+#include "tidegate/session/statistics_round.h"
+#include "tidegate/session/trace.h"
+
+namespace tidegate {
+
+// Nanoseconds on a monotonic clock.
+using Clock = std::function<std::int64_t()>;
+std::int64_t monotonic_nanoseconds();
+
+struct Settings {
+  std::string policy = "fixed";
+  Options options = {{"method", "dense"}};
+  std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
+  int depth = 2;                     // buckets in flight with rounds still to come
+  std::string label;
+  TraceSink trace;  // empty = no trace
+  Clock clock = monotonic_nanoseconds;
+};
+
+// Sums since the session began.
+struct Totals {
+  std::int64_t steps = 0;
+  double bytes_sent = 0;
+  double dense_bytes = 0;  // what an all-reduce of the buckets as they came would have sent
+  double compress_seconds = 0;
+  double wire_seconds = 0;
+  double decode_seconds = 0;
+  double exchange_seconds = 0;     // first bucket ready to last bucket done
+  double gradient_energy = 0;      // of the last step
+  double residual_energy = 0;      // of the last step
+  std::int64_t skipped_steps = 0;  // steps whose result was not finite
+};
+
+// What must survive a restart, by layer name. Of one rank.
+struct State {
+  Place place;
+  std::int64_t step = 0;
+  std::map<std::string, std::vector<float>> residuals;
+};
+
+class Session {
+ public:
+  Session(Place place, Settings settings);
+
+  // The layers of a bucket, before it is first submitted and whenever they change.
+  void lay_out(int bucket, const Layers& layers);
+
+  // The next bucket of the step, in order. It is compressed later, inside next().
+  void submit(const ReadyBucket& bucket);
+
+  std::optional<Ticket> next();
+  const Request& request(Ticket ticket) const;
+  void complete(Ticket ticket);
+
+  // Buckets whose mean is in their buffer, since the last call.
+  std::vector<int> take_finished();
+
+  // Drives everything that was submitted to its end, on an engine of this process. All ranks must
+  // have equal settings: compared in the first call.
+  void run(Engine& engine);
+
+  // Settings as one text: equal on all ranks of a healthy job.
+  std::string fingerprint() const;
+
+  std::int64_t step() const { return step_; }
+  const Totals& totals() const { return totals_; }
+  const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
+
+  State state() const;
+  void load(const State& state);
+
+  // For the trace: the driver ran into an error; the job has come to its end.
+  void note_fault(const Error& error);
+  void note_end();
+
+ private:
+  static constexpr int kStatisticsBucket = -1;
+
+  BucketAverage& bucket_at(int index);
+  bool excluded(const std::string& layer) const;
+  void admit(const ReadyBucket& ready);
+  Choice decide(int bucket, const ReadyBucket& ready);
+  void begin_step(std::int64_t ready);
+  void finish_step();
+  void note(std::string_view what, int bucket, int round, std::int64_t when);
+  void wire_starts(std::int64_t now);
+  void wire_ends(std::int64_t now);
+  void agree(Engine& engine);
+
+  const Place place_;
+  const Settings settings_;
+  std::unique_ptr<Policy> policy_;
+  Residuals residuals_;
+  std::vector<std::unique_ptr<BucketAverage>> buckets_;
+  StatisticsRound statistics_;
+  const Statistics* agreed_ = nullptr;
+
+  std::int64_t step_ = 0;
+  std::optional<Pipeline> pipeline_;
+  std::deque<ReadyBucket> submitted_;
+  std::vector<int> finished_;
+  std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
+  bool uses_feedback_ = false;     // agreed: some choice so far had error feedback
+  bool engines_agree_ = false;
+
+  StepFigures figures_;
+  std::map<std::pair<int, int>, std::int64_t> issued_at_;
+  std::int64_t step_began_ = 0;
+  int on_wire_ = 0;
+  std::int64_t wire_since_ = 0;
+  double last_record_seconds_ = 0;
+
+  Totals totals_;
+  std::map<std::string, std::int64_t> choice_counts_;
+};
+
+}  // namespace tidegate

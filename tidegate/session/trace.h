@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trace events, one JSON object per line: {"v": 1, "kind": "start|step|decision|fault|end", ...}.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidegate/policies/policy.h"
+
+namespace tidegate {
+
+// Takes one line without its line end.
+using TraceSink = std::function<void(std::string_view line)>;
+
+// Appends to a file, line by line, so that a run that dies leaves all it had to say.
+TraceSink trace_to_file(const std::string& path);
+
+// Something that happened to a bucket, at a time counted from the step's first bucket.
+struct Moment {
+  std::int64_t nanoseconds = 0;
+  std::string_view what;  // ready, issue, arrive, done
+  int bucket = 0;         // -1: the statistics round
+  int round = 0;
+};
+
+struct BucketFigures {
+  Choice choice;
+  std::string method;  // "foreign" for data that was passed through
+  std::size_t elements = 0;
+  double bytes_sent = 0;
+  double compress_seconds = 0;
+  double wire_seconds = 0;
+  double decode_seconds = 0;
+  Report report;
+};
+
+struct StepFigures {
+  std::int64_t step = 0;
+  double seconds = 0;  // from the first bucket being ready to the last being done
+  Record record;
+  std::vector<BucketFigures> buckets;
+  std::vector<Moment> moments;
+};
+
+std::string start_event(std::string_view label, Place place, std::string_view policy,
+                        const Options& options, int depth);
+std::string step_event(const StepFigures& figures);
+std::string decision_event(const Question& question, const Decision& decision);
+std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);
+std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes);
+
+}  // namespace tidegate
