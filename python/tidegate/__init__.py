@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tidegate: data-parallel training on networks that are slow, shared or changing.
+
+model = DDP(model)
+handle = tidegate.attach(model, optimizer, policy="fixed", method="topk", ratio=0.01)
+"""
+
+from importlib.metadata import version
+
+from . import policies
+from .attach import attach
+from .errors import Error
+from .handle import Handle
+
+__version__ = version("tidegate")
+__all__ = ["Error", "Handle", "attach", "policies"]

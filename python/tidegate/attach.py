@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tidegate.attach`: checks what it was given, agrees with the other ranks, registers the hook."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _core
+from .engine import Engine
+from .errors import Error
+from .handle import Handle
+from .policies import Policy, parse
+
+DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
+DEPTH = 2
+
+
+class _Registered:
+    """The state of the hook DDP keeps for good; who answers it may change."""
+
+    handle: Handle | None = None
+
+
+class DisabledHandle:
+    """What attach returns under TIDEGATE_DISABLE=1: a handle that does nothing."""
+
+    def stats(self) -> dict:
+        return {"steps": 0, "disabled": True}
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        del state
+
+    def detach(self) -> None:
+        pass
+
+
+def _tidegate_hook(state, bucket):
+    return state.handle.hook(bucket)
+
+
+def attach(
+    model,
+    optimizer,
+    *,
+    policy="auto",
+    method=None,
+    ratio=None,
+    rank=None,
+    bits=None,
+    route="auto",
+    scaler=None,
+    timeout=None,
+    exclude=(),
+    trace=None,
+    horizon=None,
+    label="",
+    seed=0,
+):
+    """Averages the gradients of a DDP model through Tidegate from the next backward on.
+
+    Every rank of the model calls this, in the same order and with the same arguments.
+
+    model      a DistributedDataParallel on the CPU; only models without a hook of their own
+    optimizer  the optimizer that steps it
+    policy     "fixed" (with method, and ratio for methods that have one), "schedule:levels=..." or
+               "schedule:file=...", or an object of tidegate.policies
+    method     dense, fp16, bf16, topk, artopk-star, artopk-var
+    ratio      share of the elements that is sent, in (0, 1]
+    route      how contributions come together; "auto" = the cheapest the method can take
+    scaler     the GradScaler, if there is one
+    timeout    seconds after which a collective is given up (300)
+    exclude    glob patterns of parameter names that stay dense, such as "*.bias"
+    trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
+    label      tells handles of one process apart
+    """
+    del horizon, seed  # for policies and methods to come; part of the agreed signature
+    if os.environ.get("TIDEGATE_DISABLE") == "1":
+        print("tidegate: TIDEGATE_DISABLE=1, gradients are left to DDP", file=sys.stderr)
+        return DisabledHandle()
+    return _attach(
+        model,
+        optimizer,
+        policy=policy,
+        fixed={"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route},
+        scaler=scaler,
+        timeout=timeout,
+        exclude=exclude,
+        trace=trace,
+        label=label,
+    )
+
+
+def _attach(
+    model,
+    optimizer,
+    *,
+    policy,
+    fixed,
+    scaler=None,
+    timeout=None,
+    exclude=(),
+    trace=None,
+    label="",
+    link=None,
+):
+    """attach, and on an emulated link if one is described."""
+    registered = _check_model(model)
+    timeout = DEFAULT_TIMEOUT if timeout is None else float(timeout)
+    if not timeout > 0:
+        raise Error("config", f"timeout {timeout}: must be a number of seconds above 0")
+    engine = Engine(model.process_group, timeout, link)
+    # From here on a mistake of one rank is told to all, so that none is left waiting.
+    session, mistake = None, None
+    try:
+        chosen = _resolve_policy(policy, fixed)
+        session = _core.Session(
+            engine.rank,
+            engine.ranks,
+            chosen.name,
+            chosen.options,
+            exclude=[exclude] if isinstance(exclude, str) else list(exclude),
+            depth=DEPTH,
+            label=label,
+            trace=_trace_path(trace, engine.rank),
+        )
+    except Error as error:
+        mistake = (error.kind, str(error))
+    except (TypeError, ValueError) as error:
+        mistake = ("config", str(error))
+    fingerprint = session.fingerprint() if session else ""
+    try:
+        _agree(engine, mistake, fingerprint, model)
+    except Error:
+        engine.close()
+        raise
+    if registered is None:
+        registered = _register(model)
+    registered.handle = Handle(model, session, engine, scaler, optimizer, label)
+    return registered.handle
+
+
+def _check_model(model) -> _Registered | None:
+    """The hook's state if an earlier attach has registered it, else None."""
+    if not isinstance(model, DistributedDataParallel):
+        raise Error(
+            "config",
+            f"attach needs a model wrapped in DistributedDataParallel, not {type(model).__name__}; "
+            "wrap it first: model = DDP(model)",
+        )
+    trained = [p for p in model.module.parameters() if p.requires_grad]
+    if not trained:
+        raise Error("config", "no parameter of the model requires a gradient: nothing to average")
+    elsewhere = {p.device.type for p in trained} - {"cpu"}
+    if elsewhere:
+        raise Error(
+            "unsupported",
+            f"parameters on {', '.join(sorted(elsewhere))}: this version averages on the CPU only",
+        )
+    registered = getattr(model, "_tidegate_registered", None)
+    if registered is not None and registered.handle is not None:
+        if not registered.handle._closed:
+            raise Error(
+                "config",
+                "this model already has a Tidegate handle; call its detach() before attaching again",
+            )
+    return registered
+
+
+def _register(model) -> _Registered:
+    registered = _Registered()
+    try:
+        model.register_comm_hook(registered, _tidegate_hook)
+    except RuntimeError as error:
+        raise Error(
+            "config",
+            f"DDP refuses the hook ({error}); a model can have only one communication hook: attach "
+            "before other hooks are registered, and to a DDP without mixed_precision",
+        ) from error
+    model._tidegate_registered = registered
+    return registered
+
+
+def _resolve_policy(policy, fixed: dict) -> Policy:
+    given = {key: value for key, value in fixed.items() if value is not None and value != "auto"}
+    chosen = parse(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, Policy):
+        raise Error(
+            "config",
+            f"policy {chosen!r} is neither a name nor an object of tidegate.policies",
+        )
+    known = [row["name"] for row in _core.policies()]
+    if chosen.name not in known:
+        hint = ""
+        if chosen.name == "auto":
+            hint = '; "auto" comes with a later version, so pass policy="fixed" and a method'
+        raise Error("config", f'unknown policy "{chosen.name}"; known: {", ".join(known)}{hint}')
+    if not given:
+        return chosen
+    if chosen.name != "fixed":
+        raise Error(
+            "config",
+            f'{", ".join(given)}: these arguments go with policy="fixed", not "{chosen.name}"',
+        )
+    for key in ("rank", "bits"):
+        if key in given:
+            raise Error("config", f"no method of this version has a {key}; leave it out")
+    if "ratio" in given:
+        given["ratio"] = repr(float(given["ratio"]))
+    return Policy("fixed", {**chosen.options, **{k: str(v) for k, v in given.items()}})
+
+
+def _trace_path(trace, rank: int) -> str:
+    if trace is None:
+        return ""
+    path = os.fspath(trace)
+    if "{rank}" in path:
+        return path.replace("{rank}", str(rank))
+    return path if rank == 0 else ""
+
+
+def _agree(engine: Engine, mistake, fingerprint: str, model) -> None:
+    """Raises the same error on every rank if any rank is mistaken or differs from rank 0."""
+    table = [(name, p.numel(), str(p.dtype)) for name, p in model.module.named_parameters()]
+    everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__))
+    mistaken = [(rank, said[0]) for rank, said in enumerate(everyone) if said[0]]
+    if mistaken:
+        ranks = ", ".join(str(rank) for rank, _ in mistaken)
+        kind, text = mistaken[0][1]
+        prefix = "" if len(mistaken) == engine.ranks else f"rank {ranks}: "
+        raise Error(kind, prefix + text)
+    for rank, said in enumerate(everyone):
+        for what, theirs, ours in zip(
+            ("settings", "parameters", "torch"), said[1:], everyone[0][1:], strict=True
+        ):
+            if theirs != ours:
+                raise Error(
+                    "config",
+                    f"rank {rank} has other {what} than rank 0: {_difference(theirs, ours)}; "
+                    "every rank must attach the same model with the same arguments",
+                )
+
+
+def _difference(theirs, ours) -> str:
+    if isinstance(ours, list):
+        only = [entry for entry in theirs if entry not in ours][:1]
+        missing = [entry for entry in ours if entry not in theirs][:1]
+        return f"{only or 'nothing'} instead of {missing or 'nothing'}"
+    return f"[{theirs}] instead of [{ours}]"

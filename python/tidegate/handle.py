@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model's exchanges: DDP's hook hands buckets to one background thread, which drives the C++
+session and performs its collectives, so that backward goes on while buckets are on their way.
+
+    autograd thread            exchange thread                         other ranks
+    hook(bucket) --inbox-->    session.submit, next (compress)
+                               engine.start ------------------------>  collective
+    optimizer <---future---    session.complete (decode, add)
+"""
+
+import atexit
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from . import _core
+from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
+from .errors import Error
+from .progress import Progress
+
+ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
+POLL = 0.001  # seconds; how soon a bucket is noticed while an earlier one is on the wire
+LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
+JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
+
+
+@dataclass
+class ReadyBucket:
+    """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
+
+    buffer: torch.Tensor
+    layers: list[tuple[str, int]] | None  # only when they changed
+    last: bool
+    loss_scale: float
+    when: int
+    future: torch.futures.Future
+
+
+@dataclass
+class Flying:
+    """A collective under way, and the place it has in the step."""
+
+    bucket: int
+    round: int
+    operation: Operation
+
+
+class Handle:
+    """What `tidegate.attach` returns."""
+
+    def __init__(
+        self, ddp, session: "_core.Session", engine: Engine, scaler, optimizer, label: str
+    ):
+        self.label = label
+        self.optimizer = optimizer
+        self._session = session
+        self._engine = engine
+        self._scaler = scaler
+        self._names = {id(p): name for name, p in ddp.module.named_parameters()}
+        self._parent = ddp.process_group
+        self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
+        self._layouts: dict[int, tuple[int, ...]] = {}
+        self._inbox: queue.SimpleQueue[ReadyBucket | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # the session belongs to one thread at a time
+        self._error: Error | None = None
+        self._stopping = threading.Event()
+        self._closed = False
+        self._step: list[ReadyBucket] = []  # the buckets of the present step
+        self._flying: deque[Flying] = deque()
+        self._loss_scale = 1.0
+        self._thread = threading.Thread(target=self._work, name=f"tidegate {label}", daemon=True)
+        self._thread.start()
+        atexit.register(self._close)
+
+    # --- for the user ---
+
+    def stats(self) -> dict:
+        """Bytes, ratio and milliseconds per step and phase, since attach; of this rank."""
+        with self._lock:
+            totals = self._session.totals()
+        steps = max(1, totals["steps"])
+        return {
+            "steps": totals["steps"],
+            "bytes_sent": totals["bytes_sent"],
+            "dense_bytes": totals["dense_bytes"],
+            "ratio": totals["bytes_sent"] / totals["dense_bytes"] if totals["dense_bytes"] else 1.0,
+            "ms": {
+                phase: 1e3 * totals[f"{phase}_seconds"] / steps
+                for phase in ("compress", "wire", "decode", "exchange")
+            },
+            "backlog": totals["residual_energy"] / totals["gradient_energy"]
+            if totals["gradient_energy"]
+            else 0.0,
+            "skipped_steps": totals["skipped_steps"],
+            "choices": totals["choices"],
+            "emulated": self._engine.link.description if self._engine.link else None,
+        }
+
+    def state_dict(self) -> dict:
+        """What this rank needs to go on where it stopped. Does not communicate."""
+        with self._lock:
+            step, residuals = self._session.state()
+        return {
+            "version": 1,
+            "rank": self._engine.rank,
+            "ranks": self._engine.ranks,
+            "step": step,
+            "residuals": {
+                name: torch.frombuffer(bytearray(data), dtype=torch.float32)
+                for name, data in residuals.items()
+                if data
+            },
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Takes back what `state_dict` of this same rank gave. Does not communicate."""
+        try:
+            version, rank, ranks, step = (state[k] for k in ("version", "rank", "ranks", "step"))
+            residuals = {
+                name: values.to(torch.float32).contiguous().numpy().tobytes()
+                for name, values in state["residuals"].items()
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Error(
+                "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
+            ) from error
+        if version != 1:
+            raise Error(
+                "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
+            )
+        with self._lock:
+            self._session.load(rank, ranks, step, residuals)
+
+    def detach(self) -> None:
+        """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
+        self._close()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    # --- the autograd thread ---
+
+    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
+        if self._closed:
+            return self._average_densely(bucket)
+        if bucket.index() == 0:
+            self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
+            self._raise_after_backward()
+        parameters = bucket.parameters()
+        layout = tuple(map(id, parameters))
+        layers = None
+        if self._layouts.get(bucket.index()) != layout:
+            self._layouts[bucket.index()] = layout
+            layers = [(self._names[id(p)], p.numel()) for p in parameters]
+        future = torch.futures.Future()
+        self._inbox.put(
+            ReadyBucket(
+                bucket.buffer(),
+                layers,
+                bucket.is_last(),
+                self._loss_scale,
+                time.monotonic_ns(),
+                future,
+            )
+        )
+        return future
+
+    def _raise_after_backward(self) -> None:
+        """An exception set on a future loses its type, and one raised here breaks DDP's reducer; so
+        errors are raised by a callback that runs when DDP has finished this backward."""
+        engine = torch.autograd.Variable._execution_engine
+
+        def after_backward():
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+
+        try:
+            engine.queue_callback(lambda: engine.queue_callback(after_backward))
+        except RuntimeError:  # under join() the hook runs outside backward: raise on the next call
+            after_backward()
+
+    def _average_densely(self, bucket) -> torch.futures.Future:
+        size = dist.get_world_size(self._parent)
+        buffer = bucket.buffer().div_(size)
+        work = dist.all_reduce(buffer, group=self._parent, async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    # --- the exchange thread ---
+
+    def _work(self) -> None:
+        while self._take_buckets():
+            if self._error is None:
+                try:
+                    self._issue()
+                    if self._wait():
+                        self._issue()  # its next round, or the statistics of the step
+                except BaseException as error:  # whatever it is, nobody may be left waiting
+                    self._fail(error)
+            if self._error is not None:
+                self._flying.clear()
+                self._resolve(range(len(self._step)))
+
+    def _take_buckets(self) -> bool:
+        """Moves what has come into the session; blocks only when there is nothing else to do."""
+        while True:
+            try:
+                ready = self._inbox.get(block=not self._flying)
+            except queue.Empty:
+                return True
+            if ready is None:
+                return False
+            self._step.append(ready)
+            if self._error is None:
+                try:
+                    self._submit(len(self._step) - 1, ready)
+                except BaseException as error:
+                    self._fail(error)
+            return True
+
+    def _submit(self, index: int, ready: ReadyBucket) -> None:
+        element = ELEMENTS.get(ready.buffer.dtype)
+        with self._lock:
+            if ready.buffer.is_sparse or element is None:
+                self._session.submit_foreign(ready.last, ready.when)
+                return
+            if ready.layers is not None:
+                self._session.lay_out(index, ready.layers)
+            self._session.submit(
+                ready.buffer.data_ptr(),
+                ready.buffer.numel() * ready.buffer.element_size(),
+                element,
+                ready.loss_scale,
+                ready.last,
+                ready.when,
+            )
+
+    def _issue(self) -> None:
+        while True:
+            with self._lock:
+                issue = self._session.next()
+            if issue is None:
+                return
+            if issue.collective == "foreign":
+                tensor = self._step[issue.bucket].buffer
+                tensor.div_(self._engine.ranks)  # before the sum, as DDP does
+                operation = self._engine.all_reduce(tensor, issue.text)
+            else:
+                operation = self._engine.start(issue)
+            self._flying.append(Flying(issue.bucket, issue.round, operation))
+
+    def _wait(self) -> bool:
+        """Waits for the oldest collective: not long while another bucket may come meanwhile. True
+        when it has arrived."""
+        if not self._flying:
+            return False
+        flying = self._flying[0]
+        all_here = bool(self._step) and self._step[-1].last
+        if not flying.operation.done(STEP_OF_WAIT if all_here else POLL):
+            if self._stopping.is_set():
+                raise Error("peer", "the process ends while a collective is under way")
+            if time.monotonic() - flying.operation.began > LONG_WAIT:
+                self._progress.note_sometimes(self._position(flying))
+            return False
+        self._flying.popleft()
+        with self._lock:
+            step = self._session.step
+            self._session.complete(flying.bucket, flying.round)
+            finished = self._session.take_finished()
+            step_ended = self._session.step != step
+        self._resolve(finished)
+        if step_ended:
+            self._progress.note_sometimes((step + 1, 0, 0))
+        return True
+
+    def _resolve(self, finished) -> None:
+        for index in finished:
+            ready = self._step[index]
+            if not ready.future.done():
+                ready.future.set_result(ready.buffer)
+        if self._step and self._step[-1].last and all(r.future.done() for r in self._step):
+            self._step = []
+
+    def _position(self, flying: Flying) -> tuple[int, int, int]:
+        step = self._session.step
+        if flying.bucket < 0:  # the statistics of the step before
+            return (step, 0, 0)
+        return (step, flying.bucket, flying.round)
+
+    def _fail(self, error: BaseException) -> None:
+        """Keeps the error for the user's thread, with all that is known about where it happened."""
+        kind = error.kind if isinstance(error, Error) else "peer"
+        text = str(error) or repr(error)
+        if self._flying:
+            flying = self._flying[0]
+            position = self._position(flying)
+            what = "statistics round" if flying.bucket < 0 else f"bucket {flying.bucket}"
+            waited = time.monotonic() - flying.operation.began
+            self._progress.note(position, f"{kind} in {flying.operation.text}")
+            laggards = self._progress.laggards(position)
+            text = (
+                f"rank {self._engine.rank} of {self._engine.ranks} gave up in step {position[0]}, "
+                f"{what}, round {flying.round}, {flying.operation.text}, after {waited:.1f} s: "
+                f"{text}. {laggards} Look at the logs of those ranks first; if they were only slow, "
+                f"attach with a timeout above {self._engine.timeout:g} s."
+            )
+        else:
+            text = f"rank {self._engine.rank} of {self._engine.ranks}, step {self._session.step}: {text}"
+            self._progress.note((self._session.step, 0, 0), kind)
+        failure = Error(kind, text)
+        failure.__cause__ = error
+        self._session.note_fault(kind, text)
+        self._error = failure
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._close)
+        self._inbox.put(None)
+        self._thread.join(JOIN)
+        if self._thread.is_alive():
+            self._stopping.set()
+            self._thread.join(JOIN)
+        self._session.note_end()
+        self._engine.close(keep=(self._session, self))
