@@ -5,7 +5,6 @@ import os
 import sys
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
@@ -163,12 +162,11 @@ def _check_model(model) -> _Registered | None:
             f"parameters on {', '.join(sorted(elsewhere))}: this version averages on the CPU only",
         )
     registered = getattr(model, "_tidegate_registered", None)
-    if registered is not None and registered.handle is not None:
-        if not registered.handle._closed:
-            raise Error(
-                "config",
-                "this model already has a Tidegate handle; call its detach() before attaching again",
-            )
+    if registered is not None and registered.handle is not None and registered.handle.attached:
+        raise Error(
+            "config",
+            "this model already has a Tidegate handle; call its detach() before attaching again",
+        )
     return registered
 
 

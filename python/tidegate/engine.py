@@ -5,6 +5,7 @@ A group of its own, because DDP and the user go on using theirs from other threa
 that share a group cannot agree with the other ranks on an order.
 """
 
+import contextlib
 import ctypes
 import os
 import tempfile
@@ -129,12 +130,12 @@ class Engine:
         except RuntimeError as error:
             raise Error(
                 "timeout",
-                f"the ranks could not form a group within {timeout:g} s: {error}; every rank of the "
-                "model must call attach, in the same order",
+                f"the ranks could not form a group within {timeout:g} s: {error}; every rank of "
+                "the model must call attach, in the same order",
             ) from error
         self.rank = dist.get_rank(self.group)
         self.ranks = len(ranks)
-        self._last = None
+        self._operations: list[Operation] = []  # whose memory the engine may still hold
         if link is not None:
             self.link = PacedLink(link, self.rank, self.ranks, self.group)
 
@@ -148,27 +149,29 @@ class Engine:
             gathered = tensor_at(issue.gathered, issue.bytes * self.ranks)
             outputs = list(gathered.split(issue.bytes))
             work = self.group.allgather([outputs], [tensor])
-            return self._operation(work, (tensor, gathered, outputs), issue)
-        if issue.collective == "broadcast":
+            tensors = (tensor, gathered, outputs)
+        elif issue.collective == "broadcast":
             options = dist.BroadcastOptions()
             options.rootRank = issue.root
             options.rootTensor = 0
             work = self.group.broadcast([tensor], options)
-            return self._operation(work, (tensor,), issue)
-        raise Error("unsupported", f"collective {issue.collective}")
+            tensors = (tensor,)
+        else:
+            raise Error("unsupported", f"collective {issue.collective}")
+        return self._remember(
+            Operation(self, work, tensors, issue.collective, issue.bytes, issue.root, issue.text)
+        )
 
     def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
         nbytes = tensor._nnz() * 8 if tensor.is_sparse else tensor.numel() * tensor.element_size()
-        self._last = Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text)
-        return self._last
+        return self._remember(Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text))
 
-    def _operation(self, work, tensors, issue) -> Operation:
-        self._last = Operation(
-            self, work, tensors, issue.collective, issue.bytes, issue.root, issue.text
-        )
-        return self._last
+    def _remember(self, operation: Operation) -> Operation:
+        self._operations = [op for op in self._operations if not op.work.is_completed()]
+        self._operations.append(operation)
+        return operation
 
     def gather_objects(self, value) -> list:
         """Every rank's value, in rank order."""
@@ -183,11 +186,10 @@ class Engine:
     def close(self, keep=()):
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory
         to the end of the process: the engine's thread may yet write, and freeing would block."""
-        if self._last is not None and not self._last.work.is_completed():
-            for item in (self, self.group, self._last, *keep):
+        if not all(operation.work.is_completed() for operation in self._operations):
+            for item in (self, self.group, self._operations, *keep):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
-        try:
+        # An error here means that the user has already torn everything down.
+        with contextlib.suppress(ValueError, AssertionError):
             dist.destroy_process_group(self.group)
-        except (ValueError, AssertionError):
-            pass  # the user has already torn everything down

@@ -67,9 +67,11 @@ class Handle:
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._inbox: queue.SimpleQueue[ReadyBucket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
-        self._error: Error | None = None
+        self._error: Error | None = None  # once there is one, it stays: the ranks are out of step
+        self._error_shown = False
         self._stopping = threading.Event()
         self._closed = False
+        self._inbox_closed = False
         self._step: list[ReadyBucket] = []  # the buckets of the present step
         self._flying: deque[Flying] = deque()
         self._loss_scale = 1.0
@@ -139,9 +141,13 @@ class Handle:
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
         self._close()
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._error is not None and not self._error_shown:
+            self._error_shown = True
+            raise self._error
+
+    @property
+    def attached(self) -> bool:
+        return not self._closed
 
     # --- the autograd thread ---
 
@@ -177,8 +183,8 @@ class Handle:
 
         def after_backward():
             if self._error is not None:
-                error, self._error = self._error, None
-                raise error
+                self._error_shown = True
+                raise self._error
 
         try:
             engine.queue_callback(lambda: engine.queue_callback(after_backward))
@@ -187,14 +193,14 @@ class Handle:
 
     def _average_densely(self, bucket) -> torch.futures.Future:
         size = dist.get_world_size(self._parent)
-        buffer = bucket.buffer().div_(size)
+        buffer = bucket.buffer().mul_(1.0 / size)
         work = dist.all_reduce(buffer, group=self._parent, async_op=True)
         return work.get_future().then(lambda future: future.value()[0])
 
     # --- the exchange thread ---
 
     def _work(self) -> None:
-        while self._take_buckets():
+        while self._take_bucket() or self._flying:
             if self._error is None:
                 try:
                     self._issue()
@@ -206,22 +212,25 @@ class Handle:
                 self._flying.clear()
                 self._resolve(range(len(self._step)))
 
-    def _take_buckets(self) -> bool:
-        """Moves what has come into the session; blocks only when there is nothing else to do."""
-        while True:
-            try:
-                ready = self._inbox.get(block=not self._flying)
-            except queue.Empty:
-                return True
-            if ready is None:
-                return False
-            self._step.append(ready)
-            if self._error is None:
-                try:
-                    self._submit(len(self._step) - 1, ready)
-                except BaseException as error:
-                    self._fail(error)
+    def _take_bucket(self) -> bool:
+        """Hands the next bucket to the session, if one has come; waits for one only when there is
+        nothing else to do. False when there will be no more."""
+        if self._inbox_closed:
+            return False
+        try:
+            ready = self._inbox.get(block=not self._flying)
+        except queue.Empty:
             return True
+        if ready is None:
+            self._inbox_closed = True
+            return False
+        self._step.append(ready)
+        if self._error is None:
+            try:
+                self._submit(len(self._step) - 1, ready)
+            except BaseException as error:
+                self._fail(error)
+        return True
 
     def _submit(self, index: int, ready: ReadyBucket) -> None:
         element = ELEMENTS.get(ready.buffer.dtype)
@@ -306,12 +315,13 @@ class Handle:
             text = (
                 f"rank {self._engine.rank} of {self._engine.ranks} gave up in step {position[0]}, "
                 f"{what}, round {flying.round}, {flying.operation.text}, after {waited:.1f} s: "
-                f"{text}. {laggards} Look at the logs of those ranks first; if they were only slow, "
-                f"attach with a timeout above {self._engine.timeout:g} s."
+                f"{text}. {laggards} Look at the logs of those ranks first; if they were only "
+                f"slow, attach with a timeout above {self._engine.timeout:g} s."
             )
         else:
-            text = f"rank {self._engine.rank} of {self._engine.ranks}, step {self._session.step}: {text}"
-            self._progress.note((self._session.step, 0, 0), kind)
+            step = self._session.step
+            text = f"rank {self._engine.rank} of {self._engine.ranks}, step {step}: {text}"
+            self._progress.note((step, 0, 0), kind)
         failure = Error(kind, text)
         failure.__cause__ = error
         self._session.note_fault(kind, text)

@@ -15,17 +15,22 @@ class Policy:
     options: dict[str, str] = field(default_factory=dict)
 
 
-def Fixed(method: str, ratio: float | None = None, route: str = "auto") -> Policy:
+class Fixed(Policy):
     """One method at one level from the first step to the last."""
-    options = {"method": method, "route": route}
-    if ratio is not None:
-        options["ratio"] = repr(float(ratio))
-    return Policy("fixed", options)
+
+    def __init__(self, method: str, ratio: float | None = None, route: str = "auto"):
+        options = {"method": method, "route": route}
+        if ratio is not None:
+            options["ratio"] = repr(float(ratio))
+        super().__init__("fixed", options)
 
 
-def Schedule(levels: Iterable[tuple]) -> Policy:
+class Schedule(Policy):
     """Levels by step: `Schedule([(0, "dense"), (100, "topk", 0.01)])`."""
-    return Policy("schedule", {"levels": ";".join(" ".join(map(str, entry)) for entry in levels)})
+
+    def __init__(self, levels: Iterable[tuple]):
+        text = ";".join(" ".join(map(str, entry)) for entry in levels)
+        super().__init__("schedule", {"levels": text})
 
 
 def parse(text: str) -> Policy:

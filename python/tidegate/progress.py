@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where every rank is, kept in the job's store, so that a time-out can name who lags behind."""
 
+import contextlib
 import time
 from datetime import timedelta
 
@@ -25,10 +26,9 @@ class Progress:
         with a state when this rank gives up."""
         self._noted_at = time.monotonic()
         self._noted = position
-        try:
+        # An error here means that the store's process is gone; the collectives will say so.
+        with contextlib.suppress(RuntimeError):
             self._store.set(str(self.rank), " ".join(map(str, position)) + f" {state}")
-        except RuntimeError:
-            pass  # the store's process is gone; the collectives will say so
 
     def note_sometimes(self, position: tuple[int, int, int]) -> None:
         if position != self._noted and time.monotonic() - self._noted_at > EVERY:
@@ -39,7 +39,7 @@ class Progress:
         try:
             notes = self._store.multi_get([str(rank) for rank in range(self.ranks)])
         except RuntimeError:
-            return "The other ranks' progress is unknown: the store (in the process of rank 0) does not answer."
+            return "The store, usually kept by rank 0, does not answer: who lags is unknown."
         behind, gave_up = [], []
         for rank, note in enumerate(notes):
             step, bucket, round_, *state = note.decode().split(" ", 3)

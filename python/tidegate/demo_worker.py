@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of `tidegate demo`. Trains the same model three times, each time with another way of
+averaging gradients, and tells the parent about it: one JSON object per line on standard output.
+
+    {"kind": "run", "name": ...}                                        rank 0, a run begins
+    {"kind": "step", "name", "step", "loss", "seconds", "bytes_sent"}   rank 0, a few per second
+    {"kind": "result", "name", "accuracy", "loss", "seconds", ...}      rank 0, a run has ended
+    {"kind": "error", "error": ..., "text": ...}                        any rank, then it exits
+"""
+
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from . import fashion_mnist
+from .attach import _attach
+from .baselines import AllReduceHook
+from .errors import Error
+from .policies import Policy
+
+TIMEOUT = 60.0  # seconds
+LEARNING_RATE, MOMENTUM = 0.05, 0.9
+BUCKET_MB = 0.25  # a small model in a few buckets, as a large one would be
+WARM_UP = 3  # steps outside the measurement: the first ones of a process compile and allocate
+LAST_LOSSES = 20  # steps over which the final loss is averaged
+EVALUATED_AT_ONCE = 500  # images
+TELL_EVERY = 0.2  # seconds
+
+
+@dataclass
+class Exchange:
+    """One way of averaging gradients, attached to a model."""
+
+    bytes_sent: Callable[[], float]
+    close: Callable[[], None]
+
+
+def make_model(seed: int) -> nn.Module:
+    """A strided CNN of 0.36 million parameters. Equal on all ranks and in all runs."""
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(128 * 4 * 4, 128),
+        nn.ReLU(),
+        nn.Linear(128, fashion_mnist.CLASSES),
+    )
+
+
+def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+
+
+def all_reduce_run(element: str):
+    def attach(model, optimizer, settings: dict) -> Exchange:
+        del optimizer
+        hook = AllReduceHook(model, element, TIMEOUT, settings["link"])
+        return Exchange(lambda: hook.bytes_sent, hook.close)
+
+    return attach
+
+
+def tidegate_run(model, optimizer, settings: dict) -> Exchange:
+    handle = _attach(
+        model,
+        optimizer,
+        policy=Policy(settings["policy"], settings["options"]),
+        fixed={},
+        timeout=TIMEOUT,
+        trace=settings["trace"],
+        link=settings["link"],
+    )
+    return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach)
+
+
+RUNS = {
+    "DDP fp32": all_reduce_run("fp32"),
+    "DDP bf16": all_reduce_run("bf16"),
+    "Tidegate": tidegate_run,
+}
+
+
+class Data:
+    """This rank's share of the images, and the order in which it sees them in every run."""
+
+    def __init__(self, rank: int, ranks: int, settings: dict):
+        share = slice(rank, None, ranks)
+        self.images, self.labels = fashion_mnist.load("train", share)
+        self.test = fashion_mnist.load("test", share)
+        shuffle = torch.Generator().manual_seed(settings["seed"])
+        batch = settings["batch"]
+        self.order = []
+        while len(self.order) < settings["steps"]:
+            epoch = torch.randperm(len(self.images), generator=shuffle)
+            # An incomplete last batch is left out: ranks may not differ in their number of steps.
+            self.order += [part for part in epoch.split(batch)[: settings["steps_per_epoch"]]]
+        self.order = self.order[: settings["steps"]]
+
+    def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = self.order[step]
+        return self.images[chosen], self.labels[chosen]
+
+
+def tell(kind: str, **figures) -> None:
+    finite = {k: v for k, v in figures.items() if not isinstance(v, float) or math.isfinite(v)}
+    print(json.dumps({"kind": kind, **dict.fromkeys(figures), **finite}), flush=True)
+
+
+def warm_up(data: Data, seed: int) -> None:
+    model = make_model(seed)
+    optimizer = make_optimizer(model)
+    for _ in range(WARM_UP):
+        images, labels = data.batch(0)
+        cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+
+def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
+    """One run. Its seconds are those of the steps alone, from one barrier to the next."""
+    module = make_model(settings["seed"])
+    model = DistributedDataParallel(
+        module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
+    )
+    optimizer = make_optimizer(model)
+    exchange = RUNS[name](model, optimizer, settings)
+    losses, told_at = [], 0.0
+    dist.barrier()
+    began = time.monotonic()
+    for step in range(settings["steps"]):
+        images, labels = data.batch(step)
+        loss = cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        now = time.monotonic()
+        if dist.get_rank() == 0 and now - told_at > TELL_EVERY:
+            told_at = now
+            tell(
+                "step",
+                name=name,
+                step=step + 1,
+                loss=loss.item(),
+                seconds=now - began,
+                bytes_sent=exchange.bytes_sent(),
+            )
+    dist.barrier()
+    seconds = time.monotonic() - began
+    figures = {
+        "loss": mean_over_ranks(torch.stack(losses[-LAST_LOSSES:]).mean()),
+        "seconds": seconds,
+        "bytes_sent": exchange.bytes_sent(),
+    }
+    exchange.close()
+    return module, figures
+
+
+def mean_over_ranks(value: torch.Tensor) -> float:
+    dist.all_reduce(value)
+    return value.item() / dist.get_world_size()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Data) -> float:
+    """On all test images; each rank takes its share."""
+    right_and_all = torch.zeros(2)
+    for images, labels in zip(*(part.split(EVALUATED_AT_ONCE) for part in data.test), strict=True):
+        right_and_all[0] += (model(images).argmax(1) == labels).sum()
+        right_and_all[1] += len(labels)
+    dist.all_reduce(right_and_all)
+    return (right_and_all[0] / right_and_all[1]).item()
+
+
+def work(settings: dict) -> None:
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)  # the ranks share the machine's cores
+    data = Data(rank, ranks, settings)
+    dist.init_process_group(
+        "gloo",
+        init_method=settings["rendezvous"],
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=TIMEOUT),
+    )
+    warm_up(data, settings["seed"])
+    for name in RUNS:
+        if rank == 0:
+            tell("run", name=name)
+        model, figures = train(name, data, settings)
+        share_right = accuracy(model, data)
+        if rank == 0:
+            tell("result", name=name, accuracy=share_right, **figures)
+    dist.destroy_process_group()
+
+
+def end_with_parent() -> None:
+    """Ends this process when the parent is gone, however that came about: standard input is a pipe
+    from it, on which nothing is ever sent."""
+
+    def watch():
+        os.read(sys.stdin.fileno(), 1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def main() -> None:
+    end_with_parent()
+    try:
+        work(json.loads(sys.argv[1]))
+    except Exception as error:
+        kind = error.kind if isinstance(error, Error) else type(error).__name__
+        tell("error", error=kind, text=str(error))
+        sys.stderr.flush()
+        # Not by way of Python's finalisation, which may wait for a collective that never ends.
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input is told to the user, on every rank, and leaves nobody waiting; a handle can be ended."""
+
+import os
+import re
+import threading
+
+import pytest
+import torch
+from ranks import results, run_ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from training import attach, batches, digest, mlp, sgd, train, wrap
+
+import tidegate
+
+
+def attach_with(rank, ranks, options, of_rank=None):
+    """`options` are this test's mistake; with of_rank, of that rank only."""
+    mine = options if of_rank in (None, rank) else {}
+    attach(wrap(mlp()), **{"timeout": 8, **mine})
+
+
+MISTAKES = [
+    ({"method": "topkk"}, 'unknown method "topkk"; known: dense, fp16, bf16, topk'),
+    ({"ratio": 0}, "ratio 0 .*must be above 0 and at most 1"),
+    ({"ratio": float("nan")}, "ratio nan .*must be above 0 and at most 1"),
+    ({"ratio": 2}, "ratio 2 .*must be above 0 and at most 1"),
+    ({"ratio": "much"}, "could not convert string to float: 'much'"),
+    ({"ratio": None}, '"topk" needs a ratio'),
+    ({"method": None, "ratio": None}, "needs a method"),
+    ({"route": "engine"}, 'method "topk" cannot take the route "engine"'),
+    ({"route": "sideways"}, 'unknown route "sideways"; known: auto, allgather, engine'),
+    ({"rank": 2}, "no method of this version has a rank"),
+    ({"policy": "auto"}, 'unknown policy "auto"; known: fixed, schedule'),
+    ({"policy": "schedule:levels=5 dense"}, 'go with policy="fixed"'),
+    ({"policy": "fixed:ratio"}, 'option "ratio" has no value'),
+    ({"policy": 7}, "policy 7 is neither a name nor an object"),
+    ({"trace": "/nowhere/at/all.jsonl"}, "cannot write the trace"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), MISTAKES, ids=[str(m[0]) for m in MISTAKES])
+def test_a_mistake_of_all_ranks(options, text):
+    for outcome in run_ranks(attach_with, 2, options):
+        assert outcome.kind == "config"
+        assert re.search(text, outcome.text), outcome.text
+        assert outcome.seconds < 8, "told at once, not by a time-out"
+
+
+def test_a_mistake_of_one_rank_is_told_to_all():
+    for outcome in run_ranks(attach_with, 3, {"ratio": 2}, 1):
+        assert outcome.kind == "config"
+        assert re.match("rank 1: ratio 2 ", outcome.text), outcome.text
+
+
+@pytest.mark.parametrize("options", [{"ratio": 0.2}, {"method": "dense"}, {"exclude": "*.bias"}])
+def test_different_settings_are_found_by_all_ranks(options):
+    for outcome in run_ranks(attach_with, 3, options, 2):
+        assert outcome.kind == "config"
+        assert re.match("rank 2 has other settings than rank 0: .* instead of ", outcome.text)
+
+
+def other_model(rank, ranks):
+    attach(wrap(mlp() if rank == 0 else mlp().add_module("7", nn.ReLU()) or mlp().half().float()))
+
+
+def models_that_cannot_be_attached(rank, ranks):
+    texts = []
+    frozen = wrap(mlp())
+    for parameter in frozen.parameters():
+        parameter.requires_grad_(False)
+    hooked = wrap(mlp())
+    hooked.register_comm_hook(None, lambda state, bucket: None)
+    twice = wrap(mlp())
+    attach(twice)
+    for model in (mlp(), frozen, hooked, twice):
+        with pytest.raises(tidegate.Error) as caught:
+            attach(model)
+        assert caught.value.kind == "config"
+        texts.append(str(caught.value))
+    with pytest.raises(tidegate.Error, match="must be a number of seconds above 0"):
+        attach(wrap(mlp()), timeout=0)
+    return texts
+
+
+def test_models_that_cannot_be_attached():
+    for plain, frozen, hooked, twice in results(models_that_cannot_be_attached, 2):
+        assert "not Sequential; wrap it first" in plain
+        assert "no parameter of the model requires a gradient" in frozen
+        assert "only one communication hook" in hooked
+        assert "call its detach()" in twice
+
+
+def absent(rank, ranks):
+    if rank == 0:
+        attach(wrap(mlp()), timeout=2)
+    else:
+        wrap(mlp())
+
+
+def test_a_rank_that_never_attaches_is_a_time_out():
+    outcome = run_ranks(absent, 2, limit=30)[0]
+    assert outcome.kind in ("timeout", "peer")
+    assert "every rank" in outcome.text or "compare their settings" in outcome.text
+
+
+def detach_and_go_on(rank, ranks):
+    threads = threading.active_count()
+    plain, ours = wrap(mlp()), wrap(mlp())
+    optimizers = sgd(plain), sgd(ours)
+    handle = attach(ours, optimizers[1], method="dense")
+    for model, optimizer in zip((plain, ours), optimizers, strict=True):
+        train(model, optimizer, batches(rank, 3))
+    handle.detach()
+    handle.detach()  # twice is once
+    assert threading.active_count() == threads
+    for model, optimizer in zip((plain, ours), optimizers, strict=True):
+        train(model, optimizer, batches(rank, 3, seed=2))  # densely, by DDP's own group
+    assert digest(plain) == digest(ours)
+    again = attach(ours, optimizers[1], method="topk")
+    train(ours, optimizers[1], batches(rank, 3, seed=3))
+    return digest(ours), again.stats()["steps"]
+
+
+def test_detach_leaves_a_working_model_and_no_thread():
+    outcome = results(detach_and_go_on, 3)
+    assert outcome[0] == outcome[1] == outcome[2]
+    assert outcome[0][1] == 3
+
+
+def resumed(rank, ranks):
+    data = list(batches(rank, 12))
+    whole = wrap(mlp())
+    optimizer = sgd(whole)
+    attach(whole, optimizer)
+    train(whole, optimizer, data)
+
+    first = wrap(mlp())
+    optimizer = sgd(first)
+    handle = attach(first, optimizer)
+    train(first, optimizer, data[:6])
+    saved = handle.state_dict()
+    assert (saved["rank"], saved["ranks"], saved["step"]) == (rank, ranks, 6)
+    handle.detach()
+    # The same DDP goes on: its buckets stay as they are, so not a bit may differ.
+    handle = attach(first, optimizer)
+    handle.load_state_dict(saved)
+    train(first, optimizer, data[6:])
+    for broken in ({}, {**saved, "rank": rank + 1}, {**saved, "version": 9}, None):
+        with pytest.raises(tidegate.Error) as caught:
+            handle.load_state_dict(broken)
+        assert caught.value.kind == "checkpoint"
+    return digest(whole), digest(first)
+
+
+def test_state_dict_and_back():
+    assert len({bits for pair in results(resumed, 2) for bits in pair}) == 1
+
+
+def disabled(rank, ranks):
+    os.environ["TIDEGATE_DISABLE"] = "1"
+    model = wrap(mlp())
+    handle = tidegate.attach(model, sgd(model))
+    train(model, sgd(model), batches(rank, 2))
+    handle.detach()
+    return handle.stats()
+
+
+def test_disable_makes_attach_do_nothing():
+    assert results(disabled, 2) == [{"steps": 0, "disabled": True}] * 2
+
+
+def figures(rank, ranks):
+    model = DDP(mlp(), bucket_cap_mb=0.02)
+    handle = attach(model, ratio=0.01)
+    train(model, sgd(model), batches(rank, 5))
+    return handle.stats(), sum(p.numel() for p in model.parameters())
+
+
+def test_stats_say_what_was_sent():
+    for stats, parameters in results(figures, 4):
+        assert stats["steps"] == 5
+        # A ring all-reduce sends 2 (N-1)/N times the gradient.
+        assert stats["dense_bytes"] == pytest.approx(5 * 1.5 * 4 * parameters)
+        # All-gather of slots with 8 bytes an entry and a 56-byte header to 3 other ranks.
+        entries = stats["bytes_sent"] / 3 / 5
+        assert 8 * 0.009 * parameters < entries < 8 * 0.01 * parameters + 5 * 64
+        assert stats["ratio"] == pytest.approx(stats["bytes_sent"] / stats["dense_bytes"])
+        assert set(stats["ms"]) == {"compress", "wire", "decode", "exchange"}
+        assert all(value >= 0 for value in stats["ms"].values())
+        assert stats["backlog"] > 0
+        assert stats["emulated"] is None
+
+
+def test_errors_survive_pickling():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(tidegate.Error("peer", "text")))
+    assert (error.kind, str(error)) == ("peer", "text")
+    assert isinstance(error, RuntimeError)
+
+
+def test_torch_is_not_linked():
+    """One binary serves every version of torch."""
+    from tidegate import _core
+
+    linked = os.popen(f"ldd {_core.__file__}").read()
+    assert "libhwy" in linked
+    assert "torch" not in linked
+    assert torch.__version__

@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold while a job trains: same bits as DDP where nothing is left out, same bits on all
+ranks always, and every mode of DDP."""
+
+import json
+import threading
+
+import pytest
+import torch
+from ranks import results
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel as DDP
+from training import attach, batches, digest, mlp, sgd, train, wrap
+
+from tidegate import _core
+
+METHODS = [row["name"] for row in _core.methods()]
+
+
+def dense_like_ddp(rank, ranks, options):
+    plain, ours = wrap(mlp(), **options), wrap(mlp(), **options)
+    handle = attach(ours, method="dense")
+    for model in (plain, ours):
+        train(model, sgd(model), batches(rank, 20))
+    assert handle.stats()["steps"] == 20
+    return digest(plain), digest(ours)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    "options", [{}, {"gradient_as_bucket_view": True}], ids=["copied", "as_view"]
+)
+def test_dense_leaves_the_same_bits_as_plain_ddp(ranks, options):
+    outcome = results(dense_like_ddp, ranks, options)
+    assert len({bits for pair in outcome for bits in pair}) == 1
+
+
+def train_method(rank, ranks, method, options):
+    model = wrap(mlp(), **options)
+    handle = attach(model, method=method)
+    start = digest(model)
+    train(model, sgd(model), batches(rank, 12))
+    stats = handle.stats()
+    assert digest(model) != start
+    assert stats["steps"] == 12
+    return digest(model), stats["ratio"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_leaves_all_ranks_with_the_same_bits(method):
+    outcome = results(train_method, 3, method, {})
+    assert len({bits for bits, _ in outcome}) == 1
+    if method != "dense":
+        assert all(ratio < 0.6 for _, ratio in outcome)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_graph": True},
+        {"find_unused_parameters": True},
+        {"gradient_as_bucket_view": True},
+        {"gradient_as_bucket_view": True, "static_graph": True},
+        {"bucket_cap_mb": 25},
+    ],
+    ids=str,
+)
+def test_every_mode_of_ddp_trains(options):
+    outcome = results(train_method, 2, "topk", options)
+    assert len({bits for bits, _ in outcome}) == 1
+
+
+# --- the drivers agree ---
+
+ELEMENTS = 4000
+STEPS = 4
+
+
+def gradient_of(rank: int, step: int) -> torch.Tensor:
+    return torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(100 * rank + step))
+
+
+class Given(nn.Module):
+    """Its gradient is whatever it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(ELEMENTS))
+
+    def forward(self, gradient):
+        return (self.weight * gradient).sum()
+
+
+def averages_by_torch(rank, ranks, method):
+    model = DDP(Given())
+    handle = attach(model, method=method, ratio=0.03)
+    averages = []
+    for step in range(STEPS):
+        model.zero_grad(set_to_none=True)
+        model(gradient_of(rank, step)).backward()
+        averages.append(model.module.weight.grad.numpy().tobytes())
+    handle.detach()
+    return averages
+
+
+def averages_in_process(ranks, method, run):
+    options = {"method": method}
+    if method not in ("dense", "fp16", "bf16"):
+        options["ratio"] = "0.03"
+    sessions = [_core.Session(rank, ranks, "fixed", options) for rank in range(ranks)]
+    averages = [[] for _ in range(ranks)]
+    for step in range(STEPS):
+        buffers = [gradient_of(rank, step) for rank in range(ranks)]
+        for session, buffer in zip(sessions, buffers, strict=True):
+            session.lay_out(0, [("weight", ELEMENTS)])
+            session.submit(buffer.data_ptr(), 4 * ELEMENTS)
+        run(sessions)
+        for rank, buffer in enumerate(buffers):
+            averages[rank].append(buffer.numpy().tobytes())
+    return averages
+
+
+# With two ranks the order of addition does not matter, so engines' own all-reduce is comparable too.
+@pytest.mark.parametrize(
+    ("method", "ranks"),
+    [("topk", 3), ("topk", 4), ("dense", 2), ("artopk-star", 2), ("artopk-var", 2)],
+)
+def test_torch_lockstep_and_threads_give_the_same_bytes(method, ranks):
+    lockstep = averages_in_process(ranks, method, _core.run_lockstep)
+    assert averages_in_process(ranks, method, _core.run_threads) == lockstep
+    assert results(averages_by_torch, ranks, method) == lockstep
+
+
+def test_topk_agrees_with_torch_topk():
+    """An oracle that shares no code: error feedback and top-k written with torch."""
+    ranks, kept = 3, int(0.03 * ELEMENTS)
+    got = averages_in_process(ranks, "topk", _core.run_lockstep)[0]
+    residuals = [torch.zeros(ELEMENTS) for _ in range(ranks)]
+    for step in range(STEPS):
+        mean = torch.zeros(ELEMENTS)
+        for rank, residual in enumerate(residuals):
+            residual += gradient_of(rank, step)
+            picked = residual.abs().topk(kept).indices
+            mean[picked] += residual[picked] * torch.tensor(1.0 / ranks)
+            residual[picked] = 0
+        assert mean.numpy().tobytes() == got[step]
+
+
+# --- overlap ---
+
+
+class Gate(torch.autograd.Function):
+    """Backward does not pass before `opened` is set: the layers in front of it get no gradient."""
+
+    opened = threading.Event()
+
+    @staticmethod
+    def forward(ctx, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert Gate.opened.wait(20), "no collective was issued while backward was still running"
+        return gradient
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(32, 96), nn.Linear(96, 10)
+
+    def forward(self, inputs):
+        return self.second(Gate.apply(self.first(inputs)))
+
+
+def overlap(rank, ranks, trace):
+    model = DDP(Gated(), bucket_cap_mb=0.001)
+    handle = attach(model, method="topk", trace=trace)
+    start = handle._engine.start
+
+    def start_and_open(issue):
+        operation = start(issue)
+        if issue.bucket == 0:
+            Gate.opened.set()
+        return operation
+
+    handle._engine.start = start_and_open
+    for step, data in enumerate(batches(rank, 4)):
+        # The first step has one bucket with the whole model, which cannot overlap.
+        Gate.opened.set() if step == 0 else Gate.opened.clear()
+        train(model, sgd(model), [data])
+    handle.detach()
+
+
+def test_bucket_0_is_issued_before_the_last_bucket_is_ready(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    results(overlap, 2, str(trace))
+    steps = [event for event in map(json.loads, trace.open()) if event["kind"] == "step"]
+    assert len(steps) == 4
+    for step in steps[1:]:
+        last = len(step["buckets"]) - 1
+        assert last > 0
+        times = {(what, bucket, round_): ms for ms, what, bucket, round_ in step["moments"]}
+        assert times["issue", 0, 1] < times["ready", last, 0]
+
+
+# --- modes of use ---
+
+
+def accumulate(rank, ranks, method):
+    plain, ours = wrap(mlp()), wrap(mlp())
+    handle = attach(ours, method=method, ratio=1.0)
+    gradients = []
+    for model in (plain, ours):
+        data = list(batches(rank, 3))
+        with model.no_sync():
+            for inputs, targets in data[:2]:
+                cross_entropy(model(inputs), targets).backward()
+        cross_entropy(model(data[2][0]), data[2][1]).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()] + [norm[None]]))
+    assert handle.stats()["steps"] == 1
+    return gradients
+
+
+@pytest.mark.parametrize("method", ["dense", "topk"])
+def test_no_sync_accumulates_and_clipping_sees_the_mean(method):
+    for plain, ours in results(accumulate, 2, method):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-8)
+
+
+def uneven(rank, ranks, method):
+    model = wrap(mlp())
+    attach(model, method=method)
+    optimizer = sgd(model)
+    with model.join():
+        train(model, optimizer, batches(rank, 4 + 3 * rank))
+    return digest(model)
+
+
+@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star"])
+def test_join_lets_ranks_end_at_different_steps(method):
+    assert len(set(results(uneven, 3, method))) == 1
+
+
+class Embedded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 8, sparse=True)
+        self.head = nn.Linear(8, 10)
+        self.factor = nn.Parameter(torch.ones(10, dtype=torch.float64))
+
+    def forward(self, words):
+        return self.head(self.table(words)).double() * self.factor
+
+
+def sparse_and_double(rank, ranks, method):
+    torch.manual_seed(0)
+    template = Embedded()
+    digests = []
+    for hooked in (False, True):
+        model = wrap(template)
+        if hooked:
+            attach(model, method=method)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(rank)
+        for _ in range(5):
+            words = torch.randint(0, 50, (16,), generator=generator)
+            targets = torch.randint(0, 10, (16,), generator=generator)
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(model(words), targets).backward()
+            assert model.module.table.weight.grad.is_sparse
+            optimizer.step()
+        digests.append(digest(model))
+    return digests
+
+
+def test_sparse_and_double_buckets_pass_through():
+    dense = results(sparse_and_double, 2, "dense")
+    assert len({bits for pair in dense for bits in pair}) == 1
+    compressed = results(sparse_and_double, 2, "topk")
+    assert compressed[0][1] == compressed[1][1] != dense[0][0]
+
+
+def half_model(rank, ranks, dtype, method):
+    model = wrap(mlp().to(dtype))
+    handle = attach(model, method=method, ratio=0.2)
+    optimizer = sgd(model)
+    for inputs, targets in batches(rank, 6):
+        optimizer.zero_grad(set_to_none=True)
+        cross_entropy(model(inputs.to(dtype)).float(), targets).backward()
+        optimizer.step()
+    residuals = handle.state_dict()["residuals"]
+    assert all(r.dtype == torch.float32 for r in residuals.values())
+    plain = wrap(mlp().to(dtype))
+    optimizer = sgd(plain)
+    for inputs, targets in batches(rank, 6):
+        optimizer.zero_grad(set_to_none=True)
+        cross_entropy(plain(inputs.to(dtype)).float(), targets).backward()
+        optimizer.step()
+    return digest(model), digest(plain), bool(residuals)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_16_bit_buckets(dtype):
+    dense = results(half_model, 2, dtype, "dense")
+    assert len({bits for ours, plain, _ in dense for bits in (ours, plain)}) == 1
+    compressed = results(half_model, 2, dtype, "topk")
+    assert compressed[0][0] == compressed[1][0] != compressed[0][1]
+    assert compressed[0][2]
+
+
+def scaled(rank, ranks, method, overflow_step):
+    model = wrap(mlp())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=4)
+    handle = attach(model, method=method, scaler=scaler)
+    optimizer = sgd(model)
+    before = after = None
+    scales = []
+    for step, (inputs, targets) in enumerate(batches(rank, 10)):
+        optimizer.zero_grad(set_to_none=True)
+        loss = cross_entropy(model(inputs), targets)
+        if step == overflow_step and rank == 1:
+            loss = loss * float("inf")
+        if step == overflow_step:
+            before = digest(model)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        if step == overflow_step:
+            after = digest(model)
+    assert before == after, "the step with the overflow must be skipped"
+    residuals = handle.state_dict()["residuals"]
+    assert all(torch.isfinite(r).all() for r in residuals.values())
+    assert handle.stats()["skipped_steps"] == (1 if residuals else 0)
+    return digest(model), scales, {name: float(r.norm()) for name, r in residuals.items()}
+
+
+@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star", "artopk-var"])
+def test_grad_scaler_skips_the_step_on_all_ranks(method):
+    outcome = results(scaled, 2, method, 5)
+    assert outcome[0][:2] == outcome[1][:2]
+    scales = outcome[0][1]
+    assert scales[5] == scales[4] / 2
+
+
+def unscaled_twin(rank, ranks, scale):
+    """The same job with and without a scaler: powers of two change no bit."""
+    model = wrap(mlp())
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1000)
+    handle = attach(model, scaler=scaler)
+    optimizer = sgd(model)
+    for inputs, targets in batches(rank, 6):
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(cross_entropy(model(inputs), targets)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return digest(model), handle.state_dict()["residuals"]
+
+
+def test_residuals_are_kept_in_unscaled_units():
+    large = results(unscaled_twin, 2, 4096.0)
+    small = results(unscaled_twin, 2, 1.0)
+    assert large[0][0] == small[0][0]
+    for name, residual in large[0][1].items():
+        assert torch.equal(residual, small[0][1][name])
+
+
+def several_handles(rank, ranks):
+    first, second = wrap(mlp(seed=1)), wrap(mlp(seed=2))
+    handles = [attach(first, label="first"), attach(second, method="dense", label="second")]
+    train(first, sgd(first), batches(rank, 5, seed=3))
+    train(second, sgd(second), batches(rank, 5, seed=4))
+    for inputs, targets in batches(rank, 3):  # and both in one backward
+        cross_entropy(first(inputs) + second(inputs), targets).backward()
+    return digest(first), digest(second), [handle.stats()["steps"] for handle in handles]
+
+
+def test_several_handles_in_one_process():
+    outcome = results(several_handles, 2)
+    assert outcome[0] == outcome[1]
+    assert outcome[0][2] == [8, 8]
+
+
+def excluded(rank, ranks):
+    plain, ours = wrap(mlp()), wrap(mlp())
+    attach(ours, method="topk", ratio=0.01, exclude=["*.bias"])
+    inputs, targets = next(batches(rank, 1))
+    for model in (plain, ours):
+        cross_entropy(model(inputs), targets).backward()
+    pairs = zip(plain.module.named_parameters(), ours.module.parameters(), strict=True)
+    return {name: torch.equal(p.grad, q.grad) for (name, p), q in pairs}
+
+
+def test_excluded_parameters_stay_dense():
+    for same in results(excluded, 2):
+        assert same == {name: name.endswith("bias") for name in same}
+
+
+def schedule(rank, ranks, trace):
+    model = wrap(mlp())
+    policy = "schedule:levels=0 topk 0.01;5 topk 0.1;10 dense"
+    handle = attach(model, method=None, ratio=None, policy=policy, trace=trace)
+    train(model, sgd(model), batches(rank, 30))
+    residual = sum(float(r.square().sum()) for r in handle.state_dict()["residuals"].values())
+    handle.detach()
+    return digest(model), residual
+
+
+def test_a_schedule_changes_levels_and_releases_what_waits(tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    outcome = results(schedule, 2, str(trace))
+    assert outcome[0][0] == outcome[1][0]
+    assert outcome[0][1] == outcome[1][1] == 0.0
+    events = [json.loads(line) for line in trace.open()]
+    assert all(event["v"] == 1 for event in events)
+    assert [events[0]["kind"], events[-1]["kind"]] == ["start", "end"]
+    chosen = {event["step"]: event["choice"] for event in events if event["kind"] == "decision"}
+    assert chosen[5] == {"method": "topk", "ratio": 0.1, "route": "allgather"}
+    assert chosen[10] == {"method": "dense", "route": "engine"}
