@@ -135,9 +135,7 @@ def warm_up(data: Data, seed: int) -> None:
 def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
     """One run. Its seconds are those of the steps alone, from one barrier to the next."""
     module = make_model(settings["seed"])
-    model = DistributedDataParallel(
-        module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
-    )
+    model = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
     optimizer = make_optimizer(model)
     exchange = RUNS[name](model, optimizer, settings)
     losses, told_at = [], 0.0
@@ -188,26 +186,31 @@ def accuracy(model: nn.Module, data: Data) -> float:
     return (right_and_all[0] / right_and_all[1]).item()
 
 
-def work(settings: dict) -> None:
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)  # the ranks share the machine's cores
-    data = Data(rank, ranks, settings)
+def run(name: str, data: Data, rank: int, ranks: int, settings: dict) -> None:
+    """A whole job of its own, from rendezvous to result, in processes that are warm already."""
     dist.init_process_group(
         "gloo",
-        init_method=settings["rendezvous"],
+        init_method=f"file://{settings['folder']}/{name.replace(' ', '-')}",
         rank=rank,
         world_size=ranks,
         timeout=timedelta(seconds=TIMEOUT),
     )
+    if rank == 0:
+        tell("run", name=name)
+    model, figures = train(name, data, settings)
+    share_right = accuracy(model, data)
+    if rank == 0:
+        tell("result", name=name, accuracy=share_right, **figures)
+    dist.destroy_process_group()
+
+
+def work(settings: dict) -> None:
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)  # the ranks share the machine's cores
+    data = Data(rank, ranks, settings)
     warm_up(data, settings["seed"])
     for name in RUNS:
-        if rank == 0:
-            tell("run", name=name)
-        model, figures = train(name, data, settings)
-        share_right = accuracy(model, data)
-        if rank == 0:
-            tell("result", name=name, accuracy=share_right, **figures)
-    dist.destroy_process_group()
+        run(name, data, rank, ranks, settings)
 
 
 def end_with_parent() -> None:

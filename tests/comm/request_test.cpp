@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/comm/request.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace tidegate {
+namespace {
+
+TEST(Request, TellsWhatOneRankContributes) {
+  std::array<std::byte, 24> bytes{};
+  const std::span all(bytes);
+  EXPECT_EQ(round_of(AllReduce{all, Element::bf16, Route::engine}),
+            (Round{Collective::all_reduce, 24, Route::engine}));
+  EXPECT_EQ(round_of(AllGather{all.first(8), all}),
+            (Round{Collective::all_gather, 8, Route::all_gather}));
+  EXPECT_EQ(round_of(Broadcast{all, 2}), (Round{Collective::broadcast, 24, Route::engine}));
+  EXPECT_EQ(round_of(Foreign{3}), (Round{Collective::foreign, 0, Route::engine}));
+}
+
+TEST(Request, DescribesItselfForErrorTexts) {
+  std::array<std::byte, 24> bytes{};
+  const std::span all(bytes);
+  EXPECT_EQ(describe(AllReduce{all}), "all-reduce of 24 bytes");
+  EXPECT_EQ(describe(AllGather{all.first(8), all}), "all-gather of 8 bytes");
+  EXPECT_EQ(describe(Broadcast{all, 2}), "broadcast of 24 bytes");
+  EXPECT_EQ(describe(Foreign{3}), "all-reduce of a tensor of the caller's");
+}
+
+TEST(Request, RoutesAndCollectivesHaveNames) {
+  EXPECT_EQ(name(Route::all_gather), "allgather");
+  EXPECT_EQ(name(Route::engine), "engine");
+  EXPECT_EQ(name(Collective::all_reduce), "all-reduce");
+  EXPECT_EQ(name(Collective::all_gather), "all-gather");
+  EXPECT_EQ(name(Collective::broadcast), "broadcast");
+  EXPECT_EQ(name(Collective::foreign), "foreign");
+}
+
+}  // namespace
+}  // namespace tidegate

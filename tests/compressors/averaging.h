@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// N ranks that average one bucket by one method, step after step; residuals are carried along.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/compressors/gradients.h"
+#include "tidegate/comm/lockstep.h"
+#include "tidegate/comm/threads.h"
+#include "tidegate/compressors/method.h"
+
+namespace tidegate {
+
+class Averaging {
+ public:
+  Averaging(const Choice& choice, int ranks, std::size_t elements)
+      : residuals(static_cast<std::size_t>(ranks),
+                  Vector(choice.method->error_feedback ? elements : 0)),
+        choice_(choice) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      compressors_.push_back(choice.method->make({rank, ranks}));
+    }
+  }
+
+  // Replaces gradients[r] by what rank r gets as the mean.
+  void step(Vectors& gradients, float loss_scale = 1.0f) {
+    std::vector<Exchange> exchanges;
+    for (std::size_t rank = 0; rank < compressors_.size(); ++rank) {
+      exchanges.push_back(exchange(rank, gradients[rank], loss_scale));
+    }
+    asked.clear();
+    run_lockstep(exchanges, [this](std::span<const Request> requests) {
+      asked.push_back(round_of(requests[0]));
+    });
+    ++step_;
+  }
+
+  // The same with a thread per rank.
+  void step_on_threads(Vectors& gradients) {
+    run_ranks(static_cast<int>(compressors_.size()), [&](Engine& engine) {
+      const auto rank = static_cast<std::size_t>(engine.place().rank);
+      Exchange mine = exchange(rank, gradients[rank], 1.0f);
+      while (mine.advance()) engine.wait(engine.start(mine.request()));
+    });
+    ++step_;
+  }
+
+  // The result of the last step could not be used.
+  void restore() {
+    for (std::size_t rank = 0; rank < compressors_.size(); ++rank) {
+      compressors_[rank]->restore(residuals[rank]);
+    }
+  }
+
+  const Report& report(std::size_t rank) const { return compressors_[rank]->report(); }
+
+  Vectors residuals;         // empty vectors for methods without error feedback
+  std::vector<Round> asked;  // in the last step()
+  int bucket = 0;            // its number
+
+ private:
+  Exchange exchange(std::size_t rank, Vector& gradient, float loss_scale) {
+    const Bucket task{gradient, bucket, step_, loss_scale};
+    return compressors_[rank]->average(task, choice_, residuals[rank]);
+  }
+
+  const Choice choice_;
+  std::vector<std::unique_ptr<Compressor>> compressors_;
+  std::int64_t step_ = 0;
+};
+
+// Element by element: all of old + gradient that is not in the residual any more.
+inline Vector sent_of(const Vector& old, const Vector& gradient, const Vector& residual) {
+  Vector sent(gradient.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (residual[i] == 0) sent[i] = old[i] + gradient[i];
+  }
+  return sent;
+}
+
+}  // namespace tidegate

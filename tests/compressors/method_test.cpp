@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/method.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/expect_error.h"
+
+namespace tidegate {
+namespace {
+
+TEST(Methods, AreFoundByName) {
+  for (const Method& method : methods()) EXPECT_EQ(&find_method(method.name), &method);
+}
+
+TEST(Methods, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
+  for (const char* name : {"topkk", "", "TopK", "top"}) {
+    for (const Method& method : methods()) {
+      EXPECT_TRUE(
+          fails(Fault::config, [&] { find_method(name); }, {concat('"', name, '"'), method.name}));
+    }
+  }
+}
+
+TEST(Routes, AreFoundByName) {
+  for (const Route route : {Route::all_gather, Route::engine}) {
+    EXPECT_EQ(parse_route(name(route)), route);
+  }
+}
+
+TEST(Routes, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
+  EXPECT_TRUE(fails(Fault::config, [] { parse_route("carrier-pigeon"); },
+                    {"carrier-pigeon", "auto", "allgather", "engine"}));
+}
+
+TEST(Choices, TakeTheDefaultRouteOfTheMethod) {
+  EXPECT_EQ(make_choice("topk", 0.01), (Choice{&find_method("topk"), 0.01, Route::all_gather}));
+  EXPECT_EQ(make_choice("artopk-var", 1.0),
+            (Choice{&find_method("artopk-var"), 1.0, Route::engine}));
+  EXPECT_EQ(make_choice("dense"), (Choice{&find_method("dense"), 1.0, Route::engine}));
+}
+
+TEST(Choices, TakeARouteThatTheMethodHas) {
+  for (const Method& method : methods()) {
+    for (const Route route : method.routes) {
+      EXPECT_EQ(make_choice(method.name, 0.5, name(route)).route, route);
+    }
+  }
+}
+
+TEST(Choices, ARouteThatTheMethodDoesNotHaveIsAnErrorThatListsItsRoutes) {
+  EXPECT_TRUE(fails(Fault::config, [] { make_choice("topk", 0.01, "engine"); },
+                    {"topk", "engine", "auto", "allgather"}));
+  EXPECT_TRUE(fails(Fault::config, [] { make_choice("dense", 1.0, "allgather"); }));
+  EXPECT_TRUE(fails(Fault::config, [] { make_choice("dense", 1.0, ""); }));
+}
+
+TEST(Choices, ARatioOutsideItsBoundsIsAnErrorThatShowsIt) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const Method& method : methods()) {
+    if (method.level != Level::ratio) continue;
+    for (const double ratio : {0.0, -0.01, 2.0, std::nextafter(1.0, 2.0), kNan, kInf, -kInf}) {
+      EXPECT_TRUE(fails(Fault::config, [&] { make_choice(method.name, ratio); }, {method.name}));
+    }
+    EXPECT_EQ(make_choice(method.name, 1.0).ratio, 1.0);
+    EXPECT_EQ(make_choice(method.name, 1e-12).ratio, 1e-12);
+  }
+  EXPECT_TRUE(fails(Fault::config, [] { make_choice("topk", 2.0); }, {"ratio 2 "}));
+}
+
+TEST(Choices, OfAMethodWithoutRatioAreEqualWhateverTheRatio) {
+  EXPECT_EQ(make_choice("dense", 0.3), make_choice("dense"));
+}
+
+TEST(Choices, DescribeThemselves) {
+  EXPECT_EQ(describe(make_choice("topk", 0.01)), "topk 0.01 by allgather");
+  EXPECT_EQ(describe(make_choice("artopk-star", 0.5)), "artopk-star 0.5 by engine");
+  EXPECT_EQ(describe(make_choice("dense")), "dense by engine");
+}
+
+TEST(KeptElements, IsAShareRoundedDown) {
+  EXPECT_EQ(kept_elements(1000, 0.01), 10u);
+  EXPECT_EQ(kept_elements(1099, 0.01), 10u);
+  EXPECT_EQ(kept_elements(1100, 0.01), 11u);
+  EXPECT_EQ(kept_elements(7, 0.5), 3u);
+  EXPECT_EQ(kept_elements(7, 1.0), 7u);
+}
+
+TEST(KeptElements, IsAtLeastOneOfABucketThatIsNotEmpty) {
+  EXPECT_EQ(kept_elements(1, 0.01), 1u);
+  EXPECT_EQ(kept_elements(99, 0.01), 1u);
+  EXPECT_EQ(kept_elements(1000000, 1e-12), 1u);
+  EXPECT_EQ(kept_elements(0, 0.5), 0u);
+}
+
+TEST(KeptElements, IsNotFooledByBinaryFractions) {
+  EXPECT_EQ(kept_elements(100, 0.29), 29u);  // 0.29 * 100 is 28.999999999999996
+  for (std::size_t percent = 1; percent <= 100; ++percent) {
+    EXPECT_EQ(kept_elements(100, static_cast<double>(percent) / 100), percent);
+    EXPECT_EQ(kept_elements(1000000, static_cast<double>(percent) / 100), 10000 * percent);
+  }
+}
+
+}  // namespace
+}  // namespace tidegate

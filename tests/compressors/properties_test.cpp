@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds for every row of methods(); a new row is tested the day it is added.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/compressors/averaging.h"
+#include "tests/session/job.h"
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+constexpr int kMostRanks = 4;
+constexpr std::uint64_t kSteps = 4;
+
+// How coarsely a method rounds what it delivers: half a unit in the last place of what travels.
+// Methods that send fp32 need no line here.
+struct Rounding {
+  double relative = 0x1p-24;
+  double absolute = 0x1p-149;  // where numbers are too small for the relative bound
+};
+
+Rounding rounding_of(const Method& method) {
+  if (method.name == "fp16") return {.relative = 0x1p-11, .absolute = 0x1p-24};
+  if (method.name == "bf16") return {.relative = 0x1p-8};
+  return {};
+}
+
+bool is_sparsifier(const Method& method) {
+  return method.level == Level::ratio && method.error_feedback;
+}
+
+std::vector<std::string_view> names_of_methods(bool sparsifiers_only) {
+  std::vector<std::string_view> names;
+  for (const Method& method : methods()) {
+    if (!sparsifiers_only || is_sparsifier(method)) names.push_back(method.name);
+  }
+  return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string_view>& info) {
+  std::string text(info.param);
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
+// A case to try: so many ranks, so many elements, one of the method's levels.
+struct Case {
+  Choice choice;
+  int ranks = 1;
+  std::size_t elements = 1;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Case& c) {
+  return stream << describe(c.choice) << ", " << c.ranks << " ranks, " << c.elements << " elements";
+}
+
+class EveryMethod : public testing::TestWithParam<std::string_view> {
+ protected:
+  const Method& method_ = find_method(GetParam());
+
+  std::vector<Choice> choices() const {
+    if (method_.level == Level::none) return {make_choice(method_.name)};
+    std::vector<Choice> choices;
+    for (const double ratio : {0.001, 0.1, 0.29, 0.5, 1.0}) {
+      choices.push_back(make_choice(method_.name, ratio));
+    }
+    return choices;
+  }
+
+  std::vector<Case> cases() const {
+    std::vector<Case> cases;
+    for (const Choice& choice : choices()) {
+      for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+        for (const std::size_t elements : kSizes) cases.push_back({choice, ranks, elements});
+      }
+    }
+    return cases;
+  }
+
+  // Settings of a session that uses this method in every step.
+  Settings settings(const std::string& ratio) const {
+    Settings settings{.options = {{"method", std::string(method_.name)}}};
+    if (method_.level == Level::ratio) settings.options["ratio"] = ratio;
+    return settings;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod, testing::ValuesIn(names_of_methods(false)),
+                         test_name);
+
+class EverySparsifier : public EveryMethod {};
+
+INSTANTIATE_TEST_SUITE_P(Methods, EverySparsifier, testing::ValuesIn(names_of_methods(true)),
+                         test_name);
+
+std::vector<std::uint32_t> bits_of(const Vector& values) {
+  std::vector<std::uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<std::uint32_t>(value));
+  return bits;
+}
+
+// The mean over ranks of one element, and the mean of its magnitudes.
+struct Mean {
+  double value = 0;
+  double magnitude = 0;
+};
+
+Mean mean_at(const Vectors& vectors, std::size_t i) {
+  Mean mean;
+  for (const Vector& vector : vectors) {
+    mean.value += vector[i] / static_cast<double>(vectors.size());
+    mean.magnitude += std::abs(vector[i]) / static_cast<double>(vectors.size());
+  }
+  return mean;
+}
+
+// `result` is the mean of `sent` up to rounding: one for the product with 1/N, one per addition,
+// and one for narrowing the number.
+void expect_mean(const Vector& result, const Vectors& sent, const Rounding& rounding) {
+  const auto roundings = static_cast<double>(sent.size() + 2);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const Mean mean = mean_at(sent, i);
+    const double bound = roundings * (rounding.relative * mean.magnitude + rounding.absolute);
+    ASSERT_NEAR(result[i], mean.value, bound) << "element " << i;
+  }
+}
+
+TEST_P(EveryMethod, HasARowThatSaysWhatItIs) {
+  EXPECT_FALSE(method_.summary.empty());
+  EXPECT_FALSE(method_.routes.empty());
+  EXPECT_EQ(std::ranges::count(names_of_methods(false), method_.name), 1);
+}
+
+TEST_P(EveryMethod, LeavesTheSameBytesOnAllRanks) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(testing::Message() << c);
+    Averaging averaging(c.choice, c.ranks, c.elements);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      Vectors results = make_gradients(c.ranks, c.elements, step);
+      averaging.step(results);
+      for (const Vector& result : results) ASSERT_EQ(bits_of(result), bits_of(results[0]));
+    }
+  }
+}
+
+TEST_P(EveryMethod, AsksForTheRoundsThatItsRowAnnounces) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(testing::Message() << c);
+    Averaging averaging(c.choice, c.ranks, c.elements);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      Vectors results = make_gradients(c.ranks, c.elements, step);
+      averaging.step(results);
+      ASSERT_EQ(averaging.asked, method_.rounds(c.elements, c.choice));
+    }
+  }
+}
+
+TEST_P(EveryMethod, AveragesWhatWasSent) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(testing::Message() << c);
+    Averaging averaging(c.choice, c.ranks, c.elements);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const Vectors gradients = make_gradients(c.ranks, c.elements, step);
+      const Vectors old = averaging.residuals;
+      Vectors results = gradients;
+      averaging.step(results);
+      Vectors sent = gradients;
+      if (is_sparsifier(method_)) {
+        for (std::size_t rank = 0; rank < sent.size(); ++rank) {
+          sent[rank] = sent_of(old[rank], gradients[rank], averaging.residuals[rank]);
+        }
+      }
+      expect_mean(results[0], sent, rounding_of(method_));
+    }
+  }
+}
+
+TEST_P(EveryMethod, AtFullLevelIsDenseUpToRounding) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    for (const std::size_t elements : kSizes) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << elements << " elements");
+      const Vectors gradients = make_gradients(ranks, elements, 7);
+      Averaging averaging(make_choice(method_.name, 1.0), ranks, elements);
+      Averaging dense(make_choice("dense"), ranks, elements);
+      Vectors results = gradients;
+      Vectors expected = gradients;
+      averaging.step(results);
+      dense.step(expected);
+      const Rounding rounding = rounding_of(method_);
+      const double roundings = 2 * ranks + 2;  // of both, as in expect_mean
+      for (std::size_t i = 0; i < elements; ++i) {
+        const double size = mean_at(gradients, i).magnitude;
+        ASSERT_NEAR(results[0][i], expected[0][i],
+                    roundings * (rounding.relative * size + rounding.absolute));
+      }
+      for (const Vector& residual : averaging.residuals) EXPECT_EQ(energy_of(residual), 0);
+    }
+  }
+}
+
+TEST_P(EveryMethod, GivesTheSameBytesInLockstepAndOnThreads) {
+  for (const Choice& choice : choices()) {
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+      SCOPED_TRACE(testing::Message() << describe(choice) << ", " << ranks << " ranks");
+      Averaging lockstep(choice, ranks, 65);
+      Averaging threads(choice, ranks, 65);
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        Vectors results = make_gradients(ranks, 65, step);
+        Vectors others = results;
+        lockstep.step(results);
+        threads.step_on_threads(others);
+        ASSERT_EQ(results, others);
+        ASSERT_EQ(lockstep.residuals, threads.residuals);
+      }
+    }
+  }
+}
+
+TEST_P(EveryMethod, SendsNothingOfAnEmptyBucket) {
+  for (const Choice& choice : choices()) {
+    Averaging averaging(choice, 3, 0);
+    Vectors results(3);
+    averaging.step(results);
+    EXPECT_EQ(averaging.asked, method_.rounds(0, choice));
+  }
+}
+
+TEST_P(EveryMethod, ReportsWhatItSaw) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(testing::Message() << c);
+    Averaging averaging(c.choice, c.ranks, c.elements);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const Vectors gradients = make_gradients(c.ranks, c.elements, step);
+      Vectors results = gradients;
+      averaging.step(results, 4.0f);
+      for (std::size_t rank = 0; rank < gradients.size(); ++rank) {
+        const Report& report = averaging.report(rank);
+        EXPECT_TRUE(report.finite);
+        EXPECT_EQ(report.sent_elements, kept_elements(c.elements, c.choice.ratio));
+        // Sums of up to 1023 squares in fp32 lanes.
+        const double incoming = energy_of(gradients[rank]) / 16;
+        const double waiting = energy_of(averaging.residuals[rank]);
+        if (method_.error_feedback || method_.name == "dense") {
+          EXPECT_NEAR(report.gradient_energy, incoming, 1e-5 * incoming);
+        }
+        EXPECT_NEAR(report.residual_energy, waiting, 1e-5 * (report.sent_energy + waiting));
+      }
+    }
+  }
+}
+
+// Multiples of 1/64 stay away from fp16's subnormal numbers.
+TEST_P(EveryMethod, ALossScaleThatIsAPowerOfTwoScalesTheResultAndNothingElse) {
+  for (const float scale : {0.125f, 16.0f, 1024.0f}) {
+    for (const Choice& choice : choices()) {
+      for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+        SCOPED_TRACE(testing::Message() << describe(choice) << ", " << ranks << " ranks");
+        Averaging plain(choice, ranks, 65);
+        Averaging scaled(choice, ranks, 65);
+        for (std::uint64_t step = 0; step < kSteps; ++step) {
+          Vectors results = make_round_gradients(ranks, 65, step);
+          Vectors others = results;
+          for (Vector& other : others) {
+            for (float& value : other) value *= scale;
+          }
+          plain.step(results);
+          scaled.step(others, scale);
+          for (Vector& result : results) {
+            for (float& value : result) value *= scale;
+          }
+          ASSERT_EQ(results, others);
+          ASSERT_EQ(plain.residuals, scaled.residuals);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryMethod, ALossScaleThatChangesLeavesResidualsValid) {
+  for (const Choice& choice : choices()) {
+    Averaging plain(choice, 2, 65);
+    Averaging scaled(choice, 2, 65);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const float scale = std::ldexp(1.0f, 8 - static_cast<int>(step));
+      Vectors results = make_round_gradients(2, 65, step);
+      Vectors others = results;
+      for (Vector& other : others) {
+        for (float& value : other) value *= scale;
+      }
+      plain.step(results);
+      scaled.step(others, scale);
+      ASSERT_EQ(plain.residuals, scaled.residuals) << describe(choice);
+    }
+  }
+}
+
+// --- numbers that are not finite ---
+
+struct Bad {
+  float value;
+  std::size_t rank;
+  std::size_t element;
+};
+
+std::vector<Bad> bad_numbers(const Case& c) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const auto last_rank = static_cast<std::size_t>(c.ranks - 1);
+  return {{kNan, 0, 0},
+          {kInf, last_rank, c.elements - 1},
+          {-kInf, last_rank, c.elements / 2},
+          {kNan, last_rank / 2, c.elements - 1}};
+}
+
+bool is_finite(const Vector& values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+TEST_P(EveryMethod, ANumberThatIsNotFiniteReachesEveryRank) {
+  for (const Case& c : cases()) {
+    for (const Bad& bad : bad_numbers(c)) {
+      SCOPED_TRACE(testing::Message() << c << ", " << bad.value << " at " << bad.element);
+      Averaging averaging(c.choice, c.ranks, c.elements);
+      Vectors healthy = make_gradients(c.ranks, c.elements, 1);
+      averaging.step(healthy);
+      Vectors results = make_gradients(c.ranks, c.elements, 2);
+      results[bad.rank][bad.element] = bad.value;
+      averaging.step(results);
+      for (std::size_t rank = 0; rank < results.size(); ++rank) {
+        ASSERT_FALSE(is_finite(results[rank]));
+        ASSERT_TRUE(is_finite(averaging.residuals[rank]));
+        // Without error feedback there is nothing to put back, and the session looks itself.
+        if (method_.error_feedback) {
+          ASSERT_FALSE(averaging.report(rank).finite);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(EveryMethod, AResultThatCannotBeUsedIsPutBack) {
+  for (const Case& c : cases()) {
+    for (const Bad& bad : bad_numbers(c)) {
+      SCOPED_TRACE(testing::Message() << c << ", " << bad.value << " at " << bad.element);
+      Averaging averaging(c.choice, c.ranks, c.elements);
+      Vectors healthy = make_gradients(c.ranks, c.elements, 1);
+      averaging.step(healthy);
+      Vectors expected = averaging.residuals;
+      Vectors gradients = make_gradients(c.ranks, c.elements, 2);
+      gradients[bad.rank][bad.element] = bad.value;
+      for (std::size_t rank = 0; rank < expected.size() && method_.error_feedback; ++rank) {
+        for (std::size_t i = 0; i < c.elements; ++i) {
+          if (std::isfinite(gradients[rank][i])) expected[rank][i] += gradients[rank][i];
+        }
+      }
+      averaging.step(gradients);
+      averaging.restore();
+      ASSERT_EQ(averaging.residuals, expected);
+    }
+  }
+}
+
+// --- sparsifiers ---
+
+TEST_P(EverySparsifier, EverythingIsEitherSentOrWaits) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(testing::Message() << c);
+    Averaging averaging(c.choice, c.ranks, c.elements);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const Vectors gradients = make_gradients(c.ranks, c.elements, step);
+      const Vectors old = averaging.residuals;
+      Vectors results = gradients;
+      averaging.step(results);
+      for (std::size_t rank = 0; rank < gradients.size(); ++rank) {
+        const Vector& residual = averaging.residuals[rank];
+        std::size_t gone = 0;
+        for (std::size_t i = 0; i < c.elements; ++i) {
+          const float all = old[rank][i] + gradients[rank][i];
+          ASSERT_TRUE(residual[i] == 0 || residual[i] == all) << "element " << i;
+          if (all != 0 && residual[i] == 0) ++gone;
+        }
+        ASSERT_LE(gone, kept_elements(c.elements, c.choice.ratio));
+      }
+    }
+  }
+}
+
+TEST_P(EverySparsifier, OneRankGetsExactlyWhatItSent) {
+  for (const Choice& choice : choices()) {
+    for (const std::size_t elements : kSizes) {
+      SCOPED_TRACE(testing::Message() << describe(choice) << ", " << elements << " elements");
+      Averaging averaging(choice, 1, elements);
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        const Vectors gradients = make_gradients(1, elements, step);
+        const Vector old = averaging.residuals[0];
+        Vectors results = gradients;
+        averaging.step(results);
+        ASSERT_EQ(results[0], sent_of(old, gradients[0], averaging.residuals[0]));
+      }
+    }
+  }
+}
+
+TEST_P(EverySparsifier, WhatWaitsIsSentInTheEnd) {
+  // One gradient, then zeros: each step sends a tenth of the elements, so ten steps and a few more
+  // for the ranks to take turns send everything.
+  constexpr int kRanks = 3;
+  constexpr std::size_t kElements = 50;
+  Averaging averaging(make_choice(method_.name, 0.1), kRanks, kElements);
+  Vectors first = make_gradients(kRanks, kElements, 5);
+  averaging.step(first);
+  for (int step = 0; step < 10 * kRanks; ++step) {
+    Vectors zeros(kRanks, Vector(kElements));
+    averaging.step(zeros);
+  }
+  for (const Vector& residual : averaging.residuals) EXPECT_EQ(energy_of(residual), 0);
+}
+
+// --- inside a session ---
+
+TEST_P(EveryMethod, SwitchingToItAndAwayFromItLosesNothing) {
+  constexpr std::size_t kElements = 65;
+  const std::string there(method_.name);
+  const std::string level = method_.level == Level::ratio ? " 0.5" : "";
+  const std::string levels =
+      concat("0 topk 0.1;4 ", there, level, ";8 artopk-star 0.1;12 ", there, level);
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    Job job(ranks, {.policy = "schedule", .options = {{"levels", levels}}});
+    std::vector<double> came(kElements);       // sum over ranks and steps
+    std::vector<double> magnitude(kElements);  // of everything that came
+    std::vector<double> delivered(kElements);
+    for (std::uint64_t step = 0; step < 16; ++step) {
+      Vectors buckets = make_gradients(ranks, kElements, step);
+      for (const Vector& gradient : buckets) {
+        for (std::size_t i = 0; i < kElements; ++i) {
+          came[i] += gradient[i];
+          magnitude[i] += std::abs(gradient[i]);
+        }
+      }
+      job.step(buckets);
+      for (std::size_t i = 0; i < kElements; ++i) {
+        delivered[i] += static_cast<double>(ranks) * buckets[0][i];
+      }
+    }
+    // In each step nothing larger than all that ever came is rounded, as often as in expect_mean
+    // and twice more for the residual.
+    const Rounding rounding = rounding_of(method_);
+    for (std::size_t i = 0; i < kElements; ++i) {
+      double waiting = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const State state = job.at(rank).state();
+        for (const auto& [name, residual] : state.residuals) waiting += residual[i];
+      }
+      const double bound =
+          8 * (ranks + 4) *
+          ((rounding.relative + 0x1p-24) * magnitude[i] + rounding.absolute * ranks);
+      ASSERT_NEAR(delivered[i] + waiting, came[i], bound) << "element " << i;
+    }
+  }
+}
+
+TEST_P(EveryMethod, GoesOnFromACheckpointAsIfNothingHadHappened) {
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    Job job(ranks, settings("0.1"));
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      Vectors buckets = make_gradients(ranks, 65, step);
+      job.step(buckets);
+    }
+    Job resumed(ranks, settings("0.1"));
+    for (int rank = 0; rank < ranks; ++rank) resumed.at(rank).load(job.at(rank).state());
+    for (std::uint64_t step = 3; step < 6; ++step) {
+      Vectors results = make_gradients(ranks, 65, step);
+      Vectors others = results;
+      job.step(results);
+      resumed.step(others);
+      ASSERT_EQ(results, others);
+      for (int rank = 0; rank < ranks; ++rank) {
+        ASSERT_EQ(job.at(rank).state().residuals, resumed.at(rank).state().residuals);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidegate

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/expect_error.h"
+#include "tidegate/policies/policy.h"
+
+namespace tidegate {
+namespace {
+
+Choice choice_of(const Options& options) {
+  return make_policy("fixed", options)->decide({}).choice;
+}
+
+auto making(const Options& options) {
+  return [=] { make_policy("fixed", options); };
+}
+
+TEST(Fixed, GivesItsMethodAtItsLevel) {
+  EXPECT_EQ(choice_of({{"method", "topk"}, {"ratio", "0.01"}}), make_choice("topk", 0.01));
+  EXPECT_EQ(choice_of({{"method", "dense"}}), make_choice("dense"));
+}
+
+TEST(Fixed, KnowsEveryMethodThereIs) {
+  for (const Method& method : methods()) {
+    Options options = {{"method", std::string(method.name)}};
+    if (method.level == Level::ratio) options["ratio"] = "0.5";
+    const Choice choice = choice_of(options);
+    EXPECT_EQ(choice.method, &method);
+    EXPECT_EQ(choice.ratio, method.level == Level::ratio ? 0.5 : 1.0) << method.name;
+    EXPECT_EQ(choice.route, method.routes.front()) << method.name;
+  }
+}
+
+TEST(Fixed, TakesEveryRouteTheMethodHas) {
+  for (const Method& method : methods()) {
+    for (Route route : method.routes) {
+      Options options = {{"method", std::string(method.name)}, {"route", std::string(name(route))}};
+      if (method.level == Level::ratio) options["ratio"] = "0.5";
+      EXPECT_EQ(choice_of(options).route, route) << method.name;
+    }
+  }
+  EXPECT_EQ(choice_of({{"method", "dense"}, {"route", "auto"}}), make_choice("dense"));
+}
+
+TEST(Fixed, NeverChangesItsMind) {
+  const auto policy = make_policy("fixed", {{"method", "topk"}, {"ratio", "0.01"}});
+  const Statistics statistics{.step = 3, .ranks = {Record{}, Record{}}};
+  for (std::int64_t step : {0, 1, 1000000}) {
+    const Decision decision = policy->decide(
+        {.step = step, .bucket = 5, .elements = 17, .ranks = 2, .statistics = &statistics});
+    EXPECT_EQ(decision.choice, make_choice("topk", 0.01));
+    EXPECT_EQ(decision.reason, "fixed by the user");
+  }
+}
+
+TEST(Fixed, NeedsAMethod) {
+  EXPECT_TRUE(fails(Fault::config, making({}), {"needs a method", "method=topk"}));
+  EXPECT_TRUE(fails(Fault::config, making({{"ratio", "0.01"}}), {"needs a method"}));
+  EXPECT_TRUE(fails(Fault::config, making({{"method", ""}}), {"needs a method"}));
+}
+
+TEST(Fixed, ListsAllMethodsWhenItKnowsNoneOfThatName) {
+  for (const Method& method : methods()) {
+    EXPECT_TRUE(fails(Fault::config, making({{"method", "topkk"}, {"ratio", "0.1"}}),
+                      {"unknown method \"topkk\"", "known: ", method.name}));
+  }
+}
+
+TEST(Fixed, NeedsARatioWhereTheMethodHasOne) {
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}}), {"\"topk\" needs a ratio"}));
+}
+
+TEST(Fixed, RefusesARatioWhereTheMethodHasNone) {
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"ratio", "0.5"}}),
+                    {"\"dense\" has no ratio"}));
+}
+
+TEST(Fixed, RefusesRatiosThatAreNoShare) {
+  for (const char* ratio : {"0", "-0.1", "2", "1.0001", "nan", "inf", "-inf", "0.0"}) {
+    EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}, {"ratio", ratio}}),
+                      {"ratio", "above 0 and at most 1"}))
+        << ratio;
+  }
+  EXPECT_EQ(choice_of({{"method", "topk"}, {"ratio", "1"}}).ratio, 1.0);
+}
+
+TEST(Fixed, RefusesRatiosThatAreNoNumbers) {
+  for (const char* ratio : {"", "much", "1%", "0.1 ", "0,1"}) {
+    EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}, {"ratio", ratio}}),
+                      {"ratio", "not a number"}))
+        << ratio;
+  }
+}
+
+TEST(Fixed, RefusesOptionsItDoesNotHave) {
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"level", "1"}}),
+                    {"no option \"level\"", "method, ratio, route"}));
+}
+
+TEST(Fixed, RefusesRoutesThatDoNotExistOrThatTheMethodCannotTake) {
+  EXPECT_TRUE(fails(
+      Fault::config, making({{"method", "dense"}, {"route", "pigeon"}}),
+      {"unknown route \"pigeon\"", "known: auto, ", name(Route::all_gather), name(Route::engine)}));
+  EXPECT_TRUE(fails(Fault::config,
+                    making({{"method", "dense"}, {"route", std::string(name(Route::all_gather))}}),
+                    {"\"dense\" cannot take the route", name(Route::engine)}));
+}
+
+}  // namespace
+}  // namespace tidegate
