@@ -179,11 +179,13 @@ void bind_session(nb::module_& module) {
              if (!ticket) return std::nullopt;
              return issue_of(*ticket, self.request(*ticket));
            })
-      .def("complete",
-           [](Session& self, int bucket, int round) {
-             const nb::gil_scoped_release others_may_run;  // and decoded in here
-             self.complete({bucket, round});
-           })
+      .def(
+          "complete",
+          [](Session& self, int bucket, int round, bool finite) {
+            const nb::gil_scoped_release others_may_run;  // and decoded in here
+            self.complete({bucket, round}, finite);
+          },
+          "bucket"_a, "round"_a, "finite"_a = true)
       .def("take_finished", &Session::take_finished)
       .def("fingerprint", &Session::fingerprint)
       .def_prop_ro("step", &Session::step)

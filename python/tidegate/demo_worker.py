@@ -32,7 +32,7 @@ from .policies import Policy
 
 TIMEOUT = 60.0  # seconds
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
-BUCKET_MB = 0.25  # a small model in a few buckets, as a large one would be
+BUCKET_MB = 0.25  # the convolutions in a bucket of their own, beside that of the linear layers
 WARM_UP = 3  # steps outside the measurement: the first ones of a process compile and allocate
 LAST_LOSSES = 20  # steps over which the final loss is averaged
 EVALUATED_AT_ONCE = 500  # images
@@ -48,19 +48,17 @@ class Exchange:
 
 
 def make_model(seed: int) -> nn.Module:
-    """A strided CNN of 0.36 million parameters. Equal on all ranks and in all runs."""
+    """A strided CNN of 0.41 million parameters. Equal on all ranks and in all runs."""
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3, stride=2, padding=1),
+        nn.Conv2d(1, 16, 5, stride=2, padding=2),
         nn.ReLU(),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(64, 128, 3, stride=2, padding=1),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(128 * 4 * 4, 128),
+        nn.Linear(32 * 7 * 7, 256),
         nn.ReLU(),
-        nn.Linear(128, fashion_mnist.CLASSES),
+        nn.Linear(256, fashion_mnist.CLASSES),
     )
 
 

@@ -48,6 +48,7 @@ class Flying:
     bucket: int
     round: int
     operation: Operation
+    foreign: torch.Tensor | None  # whether its result is finite, the session cannot see
 
 
 class Handle:
@@ -259,9 +260,11 @@ class Handle:
                 tensor = self._step[issue.bucket].buffer
                 tensor.div_(self._engine.ranks)  # before the sum, as DDP does
                 operation = self._engine.all_reduce(tensor, issue.text)
+                foreign = tensor._values() if tensor.is_sparse else tensor
             else:
                 operation = self._engine.start(issue)
-            self._flying.append(Flying(issue.bucket, issue.round, operation))
+                foreign = None
+            self._flying.append(Flying(issue.bucket, issue.round, operation, foreign))
 
     def _wait(self) -> bool:
         """Waits for the oldest collective: not long while another bucket may come meanwhile. True
@@ -277,9 +280,10 @@ class Handle:
                 self._progress.note_sometimes(self._position(flying))
             return False
         self._flying.popleft()
+        finite = flying.foreign is None or bool(torch.isfinite(flying.foreign).all())
         with self._lock:
             step = self._session.step
-            self._session.complete(flying.bucket, flying.round)
+            self._session.complete(flying.bucket, flying.round, finite)
             finished = self._session.take_finished()
             step_ended = self._session.step != step
         self._resolve(finished)

@@ -84,9 +84,7 @@ class EveryMethod : public testing::TestWithParam<std::string_view> {
 
   // Settings of a session that uses this method in every step.
   Settings settings(const std::string& ratio) const {
-    Settings settings{.options = {{"method", std::string(method_.name)}}};
-    if (method_.level == Level::ratio) settings.options["ratio"] = ratio;
-    return settings;
+    return fixed(std::string(method_.name), method_.level == Level::ratio ? ratio : "");
   }
 };
 
@@ -431,7 +429,7 @@ TEST_P(EveryMethod, SwitchingToItAndAwayFromItLosesNothing) {
       concat("0 topk 0.1;4 ", there, level, ";8 artopk-star 0.1;12 ", there, level);
   for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
     SCOPED_TRACE(testing::Message() << ranks << " ranks");
-    Job job(ranks, {.policy = "schedule", .options = {{"levels", levels}}});
+    Job job(ranks, schedule(levels));
     std::vector<double> came(kElements);       // sum over ranks and steps
     std::vector<double> magnitude(kElements);  // of everything that came
     std::vector<double> delivered(kElements);

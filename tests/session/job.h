@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/compressors/gradients.h"
@@ -13,6 +14,16 @@ namespace tidegate {
 
 inline std::span<std::byte> bytes_in(Vector& values) {
   return std::as_writable_bytes(std::span(values));
+}
+
+inline Settings fixed(const std::string& method, const std::string& ratio = "") {
+  Settings settings{.options = {{"method", method}}};
+  if (!ratio.empty()) settings.options["ratio"] = ratio;
+  return settings;
+}
+
+inline Settings schedule(const std::string& levels) {
+  return {.policy = "schedule", .options = {{"levels", levels}}};
 }
 
 class Job {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <mutex>
 #include <type_traits>
 #include <vector>
 
@@ -17,12 +16,6 @@ namespace tidegate {
 namespace {
 
 using Tickets = std::vector<Ticket>;
-
-Settings fixed(const std::string& method, const std::string& ratio = "") {
-  Settings settings{.options = {{"method", method}}};
-  if (!ratio.empty()) settings.options["ratio"] = ratio;
-  return settings;
-}
 
 // --- driven by hand ---
 
@@ -271,8 +264,7 @@ TEST(SettingsOfRanks, ThatDifferAreAnErrorOnAllRanksThatNamesTheOdd) {
     const Settings settings = fixed("topk", "0.1");
     expect_disagreement(ranks, settings, fixed("topk", "0.2"));
     expect_disagreement(ranks, settings, fixed("dense"));
-    expect_disagreement(ranks, settings,
-                        {.policy = "schedule", .options = {{"levels", "0 dense"}}});
+    expect_disagreement(ranks, settings, schedule("0 dense"));
     Settings other = settings;
     other.depth = 3;
     expect_disagreement(ranks, settings, other);
@@ -312,7 +304,7 @@ TEST(SettingsOfRanks, TraceAndClockMayDiffer) {
 // --- figures ---
 
 TEST(Totals, CountStepsBytesAndChoices) {
-  Job job(2, {.policy = "schedule", .options = {{"levels", "0 dense;3 topk 0.1"}}});
+  Job job(2, schedule("0 dense;3 topk 0.1"));
   for (int step = 0; step < 5; ++step) {
     std::vector<Vectors> buckets{make_gradients(2, 100, 1), make_gradients(2, 50, 2)};
     job.step(buckets);

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <deque>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/expect_error.h"
@@ -176,8 +179,7 @@ class TwoRanks {
     }
   }
 
-  // Gradients of the next step; returns false if a rank will not begin before it has heard of the
-  // statistics.
+  // Gradients of the next step, one per rank.
   void submit(Vectors& gradients) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
       sessions_[rank]->submit({.data = bytes_in(gradients[rank]), .last = true});

@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/session/job.h"

@@ -8,6 +8,7 @@
 #include <new>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace tidegate {
 
@@ -17,11 +18,22 @@ class Buffer {
 
  public:
   Buffer() = default;
+  Buffer(Buffer&& other) noexcept
+      : data_(std::move(other.data_)),
+        size_(std::exchange(other.size_, 0)),
+        capacity_(std::exchange(other.capacity_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+    return *this;
+  }
   explicit Buffer(std::size_t size) { resize(size); }
 
   // Content is unspecified afterwards unless the size shrank or stayed.
   void resize(std::size_t size) {
     if (size > capacity_) {
+      size_ = capacity_ = 0;
       data_.reset();  // first free, then take: peak memory counts
       data_.reset(static_cast<T*>(::operator new(size * sizeof(T), kAlignment)));
       capacity_ = size;

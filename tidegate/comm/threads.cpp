@@ -25,6 +25,10 @@ class Meetings {
   void arrive(Engine::Operation operation, int rank, const Request& request) {
     std::unique_lock lock(mutex_);
     Meeting& meeting = meetings_[operation];
+    if (meeting.gave_up) {
+      fail(Fault::peer, "rank ", rank, " came to ", describe(request),
+           " after another rank had stopped waiting");
+    }
     meeting.requests.resize(static_cast<std::size_t>(ranks_));
     meeting.here.resize(static_cast<std::size_t>(ranks_));
     meeting.requests[static_cast<std::size_t>(rank)] = request;
@@ -48,7 +52,10 @@ class Meetings {
     Meeting& meeting = meetings_[operation];
     const bool in_time = changed_.wait_for(
         lock, timeout_, [&] { return meeting.done || (aborted_ && !full(meeting)); });
-    if (!in_time) fail_late(meeting, rank);
+    if (!in_time) {
+      meeting.gave_up = true;  // this rank's memory may be gone when the others come
+      fail_late(meeting, rank);
+    }
     if (!meeting.done) fail(Fault::peer, "rank ", rank, " was waiting when another rank failed");
     if (meeting.error) std::rethrow_exception(meeting.error);
     if (++meeting.left == ranks_) meetings_.erase(operation);
@@ -67,6 +74,7 @@ class Meetings {
     int arrived = 0;
     int left = 0;
     bool done = false;
+    bool gave_up = false;
     std::exception_ptr error;
   };
 

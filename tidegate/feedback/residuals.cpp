@@ -10,15 +10,18 @@
 namespace tidegate {
 
 std::span<float> Residuals::bind(const Layers& layers) {
+  for (const Layer& layer : layers) {
+    const auto home = homes_.find(layer.name);
+    if (home != homes_.end() && home->second.elements != layer.elements) {
+      fail(Fault::config, "parameter \"", layer.name, "\" had ", home->second.elements,
+           " elements and now has ", layer.elements, "; detach and attach again");
+    }
+  }
   auto memory = std::make_shared<Buffer<float>>(elements_of(layers));
   std::size_t offset = 0;
   for (const Layer& layer : layers) {
     const auto target = memory->span().subspan(offset, layer.elements);
     Home& home = homes_[layer.name];
-    if (home.memory && home.elements != layer.elements) {
-      fail(Fault::config, "parameter \"", layer.name, "\" had ", home.elements,
-           " elements and now has ", layer.elements, "; detach and attach again");
-    }
     if (home.memory) {
       std::ranges::copy(home.values(), target.begin());
     } else {
@@ -27,7 +30,23 @@ std::span<float> Residuals::bind(const Layers& layers) {
     home = {memory, offset, layer.elements};
     offset += layer.elements;
   }
+  ++version_;
   return memory->span();
+}
+
+bool Residuals::owns(const Layers& layers, std::span<const float> bound) const {
+  const float* expected = bound.data();
+  for (const Layer& layer : layers) {
+    const auto home = homes_.find(layer.name);
+    if (home == homes_.end() || home->second.values().data() != expected) return false;
+    expected += layer.elements;
+  }
+  return true;
+}
+
+void Residuals::clear() {
+  homes_.clear();
+  ++version_;
 }
 
 void Residuals::for_each(

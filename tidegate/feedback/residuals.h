@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,9 +19,14 @@ namespace tidegate {
 class Residuals {
  public:
   // The residual of a bucket made of these layers, contiguous and in their order. Layers seen
-  // before bring along what waits for them, new ones start at zero. Valid until one of the layers
-  // is bound again. A layer that changed its size is an Error{config}.
+  // before bring along what waits for them, new ones start at zero. Valid while owns() says so. A
+  // layer that changed its size is an Error{config}, and nothing is changed.
   std::span<float> bind(const Layers& layers);
+
+  // False once one of the layers has been bound elsewhere, or everything was cleared.
+  bool owns(const Layers& layers, std::span<const float> bound) const;
+  // Changes whenever owns() may have changed for somebody.
+  std::uint64_t version() const { return version_; }
 
   // True if anything has ever waited for one of these layers.
   bool holds(const Layers& layers) const;
@@ -30,6 +36,8 @@ class Residuals {
 
   // Throws Error{checkpoint} if `layer` is known with another size.
   void check(const std::string& layer, std::size_t elements) const;
+  // Forgets everything.
+  void clear();
   // Replaces what waits for one layer; it keeps its place if it has one.
   void load(const std::string& layer, std::span<const float> values);
 
@@ -41,6 +49,7 @@ class Residuals {
     std::span<float> values() const { return memory->span().subspan(offset, elements); }
   };
   std::map<std::string, Home> homes_;
+  std::uint64_t version_ = 0;
 };
 
 // Before a bucket is sent whole: moves what waits into the gradient, at most `kReleaseLimit` times

@@ -27,6 +27,13 @@ HWY_INLINE hn::Vec<U16> round_to_bf16(hn::Vec<F32> value) {
   return hn::TruncateTo(U16(), hn::IfThenElse(nan, hn::Or(upper, hn::Set(du, 0x40)), rounded));
 }
 
+// Without instructions for it Highway cuts instead of rounding, so those CPUs take the plain loop.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+constexpr bool kRoundsF16 = false;
+#else
+constexpr bool kRoundsF16 = true;
+#endif
+
 HWY_INLINE hn::Vec<U16> round_to_f16(hn::Vec<F32> value) {
   return hn::BitCast(U16(), hn::DemoteTo(F16(), value));
 }
@@ -47,7 +54,8 @@ void Narrow(std::span<const float> values, float factor, Element element,
   const float* from = values.data();
   std::uint16_t* to = halves.data();
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t whole = values.size() / lanes * lanes;
+  const bool plain = element == Element::f16 && !kRoundsF16;
+  const std::size_t whole = plain ? 0 : values.size() / lanes * lanes;
   if (element == Element::f16) {
     for (std::size_t i = 0; i < whole; i += lanes) {
       hn::StoreU(round_to_f16(hn::Mul(hn::LoadU(d, from + i), f)), U16(), to + i);
@@ -67,7 +75,8 @@ void Widen(std::span<const std::uint16_t> halves, Element element, float factor,
   const std::uint16_t* from = halves.data();
   float* to = values.data();
   const std::size_t lanes = hn::Lanes(d);
-  const std::size_t whole = halves.size() / lanes * lanes;
+  const bool plain = element == Element::f16 && !kRoundsF16;
+  const std::size_t whole = plain ? 0 : halves.size() / lanes * lanes;
   if (element == Element::f16) {
     for (std::size_t i = 0; i < whole; i += lanes) {
       hn::StoreU(hn::Mul(from_f16(hn::LoadU(U16(), from + i)), f), d, to + i);

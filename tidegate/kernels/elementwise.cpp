@@ -31,19 +31,25 @@ HWY_INLINE void for_each_vector(std::size_t begin, std::size_t end, Body body) {
   if (i < end) body(i, end - i);
 }
 
+// Rests go through a vector's worth of memory of our own: masked loads and stores may touch what
+// lies behind the end where the CPU has no instruction for them.
 HWY_INLINE Vec load(const float* from, std::size_t count) {
   const F32 d;
   if (HWY_LIKELY(count == hn::Lanes(d))) return hn::LoadU(d, from);
-  return hn::MaskedLoad(hn::FirstN(d, count), d, from);
+  HWY_ALIGN float rest[hn::MaxLanes(F32())] = {};
+  for (std::size_t i = 0; i < count; ++i) rest[i] = from[i];
+  return hn::Load(d, rest);
 }
 
 HWY_INLINE void store(Vec v, float* to, std::size_t count) {
   const F32 d;
   if (HWY_LIKELY(count == hn::Lanes(d))) {
     hn::StoreU(v, d, to);
-  } else {
-    hn::BlendedStore(v, hn::FirstN(d, count), d, to);
+    return;
   }
+  HWY_ALIGN float rest[hn::MaxLanes(F32())];
+  hn::Store(v, d, rest);
+  for (std::size_t i = 0; i < count; ++i) to[i] = rest[i];
 }
 
 // x - x is zero for finite x and NaN otherwise.

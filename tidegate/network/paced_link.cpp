@@ -10,7 +10,8 @@ namespace tidegate {
 namespace {
 
 PacedLink::Nanoseconds to_nanoseconds(Seconds seconds) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(seconds).count();
+  // A century at most: descriptions such as 1bit must not run over.
+  return static_cast<PacedLink::Nanoseconds>(std::min(seconds.count(), 3e9) * 1e9);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Entry parse_entry(const std::string& text) {
     fail(Fault::config, where, " must read: step method [ratio] [route]");
   }
   const double from = parse_number(step, where + ": step");
-  if (!(from >= 0) || from != static_cast<double>(static_cast<std::int64_t>(from))) {
+  if (!(from >= 0 && from < 1e15) || from != static_cast<double>(static_cast<std::int64_t>(from))) {
     fail(Fault::config, where, ": the step must be a whole number, 0 or more");
   }
   if (find_method(method).level == Level::none) {

@@ -29,6 +29,7 @@ void BucketAverage::lay_out(const Layers& layers,
   compressible_.clear();
   runs_.clear();
   residual_ = {};
+  waiting_ = 0;
   std::size_t offset = 0;
   for (const Layer& layer : layers) {
     const bool apart = excluded(layer.name);
@@ -55,8 +56,9 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready, const Choice&
   return rounds;
 }
 
-Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t step, bool watch) {
+Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t step) {
   report_ = {};
+  before_release_.resize(0);
   if (ready.foreign) {
     co_yield Foreign{index_};
     co_return;
@@ -78,10 +80,6 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     co_yield AllReduce{ready.data, ready.element, Route::engine};
     report_.sent_elements = halves.size();
     report_.residual_energy = waiting_;
-    if (watch) {
-      kernels::widen(halves, ready.element, 1.0f, widened_);
-      report_.finite = kernels::all_finite(widened_);
-    }
     co_return;
   }
 
@@ -108,21 +106,35 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     waiting_ = report_.residual_energy;
   } else {
     report_.residual_energy = waiting_;
-    if (watch) report_.finite = kernels::all_finite(compressible);
   }
 
   // 4. Back into the caller's buffer.
-  if (split(ready, choice)) {
-    if (watch) report_.finite = report_.finite && kernels::all_finite(apart_);
-    copy_runs(gradient, true);
-  }
+  if (split(ready, choice)) copy_runs(gradient, true);
   if (ready.element != Element::f32) kernels::narrow(gradient, 1.0f, ready.element, halves);
 }
 
+void BucketAverage::check_result(const ReadyBucket& ready, const Choice& choice) {
+  if (ready.foreign || !report_.finite) return;
+  if (ready.element == Element::f32) {
+    const bool seen = choice.method->error_feedback && !split(ready, choice);
+    report_.finite = seen || kernels::all_finite(view_as<float>(ready.data));
+    return;
+  }
+  const auto halves = view_as<std::uint16_t>(ready.data);
+  widened_.resize(halves.size());
+  kernels::widen(halves, ready.element, 1.0f, widened_);
+  report_.finite = kernels::all_finite(widened_);
+}
+
 void BucketAverage::restore() {
-  if (!method_ || !method_->error_feedback) return;
-  compressor_->restore(residual_);
+  if (!bound()) return;
+  if (!before_release_.empty()) {
+    std::ranges::copy(before_release_, residual_.begin());
+  } else if (method_ && method_->error_feedback) {
+    compressor_->restore(residual_);
+  }
   waiting_ = kernels::sum_of_squares(residual_);
+  report_.residual_energy = waiting_;
 }
 
 Compressor& BucketAverage::compressor_for(const Method& method) {
@@ -134,15 +146,21 @@ Compressor& BucketAverage::compressor_for(const Method& method) {
 }
 
 void BucketAverage::bind_residual(const Choice& choice) {
-  if (!residual_.empty() || compressible_.empty()) return;
+  if (bound() && residuals_version_ != residuals_.version()) {
+    if (!residuals_.owns(compressible_, residual_)) residual_ = {};
+    residuals_version_ = residuals_.version();
+  }
+  if (bound() || compressible_.empty()) return;
+  waiting_ = 0;
   if (!choice.method->error_feedback && !residuals_.holds(compressible_)) return;
   residual_ = residuals_.bind(compressible_);
+  residuals_version_ = residuals_.version();
   waiting_ = kernels::sum_of_squares(residual_);
 }
 
 // What still waits goes out with a gradient that is sent whole.
 void BucketAverage::release_into(std::span<float> gradient, float loss_scale) {
-  if (residual_.empty() || waiting_ == 0) return;
+  if (!bound() || waiting_ == 0) return;
   if (gradient.size() != residual_.size()) {  // a whole bucket, of which some layers never wait
     packed_.resize(residual_.size());
     apart_.resize(gradient.size() - packed_.size());
@@ -153,6 +171,8 @@ void BucketAverage::release_into(std::span<float> gradient, float loss_scale) {
   }
   const double scale = loss_scale;
   const double energy = kernels::sum_of_squares(gradient) / (scale * scale);
+  before_release_.resize(residual_.size());
+  std::ranges::copy(residual_, before_release_.begin());
   waiting_ = release(residual_, waiting_, gradient, energy, loss_scale);
 }
 

@@ -17,7 +17,7 @@ namespace tidegate {
 
 // A bucket the caller has filled.
 struct ReadyBucket {
-  std::span<std::byte> data;  // replaced by the mean; must stay alive until the bucket is finished
+  std::span<std::byte> data;  // replaced by the mean; must stay alive until the step is finished
   Element element = Element::f32;
   float loss_scale = 1.0f;
   bool last = false;       // of its step
@@ -37,13 +37,19 @@ class BucketAverage {
   // What average() will ask for; depends on agreed numbers only.
   std::vector<Round> rounds(const ReadyBucket& ready, const Choice& choice) const;
 
-  // Replaces ready.data by the mean over ranks. `watch` = look whether a dense result is finite.
-  Exchange average(ReadyBucket ready, Choice choice, std::int64_t step, bool watch);
+  // Replaces ready.data by the mean over ranks.
+  Exchange average(ReadyBucket ready, Choice choice, std::int64_t step);
 
-  // Undoes what the last exchange took from the residual.
+  // Looks at the result where the method could not tell: NaN or Inf that came in with a dense
+  // gradient, or that appeared when the mean was rounded to the caller's 16 bits.
+  void check_result(const ReadyBucket& ready, const Choice& choice);
+
+  // The step could not be used: undoes what its exchange took from the residual.
   void restore();
 
   const Report& report() const { return report_; }
+  // Whether anything may be waiting. Agreed: depends on the choices so far, not on gradients.
+  bool bound() const { return !residual_.empty(); }
 
  private:
   struct Run {  // neighbouring layers that are treated alike
@@ -65,7 +71,9 @@ class BucketAverage {
   Layers compressible_;
   std::vector<Run> runs_;
   std::span<float> residual_;  // of the compressible layers; empty until a method needs it
-  double waiting_ = 0;         // energy of residual_
+  std::uint64_t residuals_version_ = 0;  // when residual_ was last known to be ours
+  double waiting_ = 0;                   // energy of residual_
+  Buffer<float> before_release_;         // residual_ as it was, if this step released some of it
   const Method* method_ = nullptr;
   std::unique_ptr<Compressor> compressor_;
   Report report_;

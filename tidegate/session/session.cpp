@@ -15,6 +15,13 @@ namespace {
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
+Place checked(Place place) {
+  if (place.ranks < 1 || place.rank < 0 || place.rank >= place.ranks) {
+    fail(Fault::config, "rank ", place.rank, " of ", place.ranks, " ranks does not exist");
+  }
+  return place;
+}
+
 }  // namespace
 
 std::int64_t monotonic_nanoseconds() {
@@ -22,12 +29,12 @@ std::int64_t monotonic_nanoseconds() {
 }
 
 Session::Session(Place place, Settings settings)
-    : place_(place),
+    : place_(checked(place)),
       settings_(std::move(settings)),
       policy_(make_policy(settings_.policy, settings_.options)),
       statistics_(place) {
-  if (place.ranks < 1 || place.rank < 0 || place.rank >= place.ranks) {
-    fail(Fault::config, "rank ", place.rank, " of ", place.ranks, " ranks does not exist");
+  if (settings_.depth < 1) {
+    fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
   if (settings_.trace) {
     settings_.trace(
@@ -86,7 +93,7 @@ const Request& Session::request(Ticket ticket) const {
   return ticket.bucket == kStatisticsBucket ? statistics_.request() : pipeline_->request(ticket);
 }
 
-void Session::complete(Ticket ticket) {
+void Session::complete(Ticket ticket, bool finite) {
   const std::int64_t arrived = settings_.clock();
   const auto issued = issued_at_.extract({ticket.bucket, ticket.round});
   if (issued.empty()) {
@@ -98,6 +105,7 @@ void Session::complete(Ticket ticket) {
     last_record_seconds_ = on_wire;
     return;
   }
+  foreign_finite_ = foreign_finite_ && finite;
   wire_ends(arrived);
   note("arrive", ticket.bucket, ticket.round, arrived);
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket.bucket)];
@@ -113,6 +121,8 @@ void Session::complete(Ticket ticket) {
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
 
 void Session::begin_step(std::int64_t ready) {
+  step_buckets_.clear();
+  foreign_finite_ = true;
   figures_ = {};
   figures_.step = step_;
   figures_.record.step = step_;
@@ -149,8 +159,9 @@ void Session::admit(const ReadyBucket& ready) {
     ++choice_counts_[describe(figures.choice)];
   }
   figures_.buckets.push_back(figures);
+  step_buckets_.push_back(ready);
   note("ready", index, 0, when);
-  pipeline_->add(bucket.average(ready, figures.choice, step_, uses_feedback_),
+  pipeline_->add(bucket.average(ready, figures.choice, step_),
                  static_cast<int>(bucket.rounds(ready, figures.choice).size()), ready.last);
 }
 
@@ -164,7 +175,6 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
   if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
     decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
   }
-  uses_feedback_ = uses_feedback_ || decision.choice.method->error_feedback;
   const auto known = present_.find(index);
   if (known == present_.end() || known->second != decision.choice) {
     present_[index] = decision.choice;
@@ -174,31 +184,28 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
 }
 
 void Session::finish_step() {
-  const std::int64_t now = settings_.clock();
-  figures_.seconds = seconds(now - step_began_);
+  figures_.seconds = seconds(settings_.clock() - step_began_);
   Record& record = figures_.record;
+  for (const BucketFigures& bucket : figures_.buckets) {
+    if (bucket.choice.method && bucket.choice.method->error_feedback) record.compressed = 1;
+    record.compress_seconds += bucket.compress_seconds;
+    record.decode_seconds += bucket.decode_seconds;
+    record.bytes_sent += bucket.bytes_sent;
+  }
+  if (residuals_in_use()) settle_residuals();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
     record.gradient_energy += bucket.report.gradient_energy;
     record.sent_energy += bucket.report.sent_energy;
     record.residual_energy += bucket.report.residual_energy;
-    record.compress_seconds += bucket.compress_seconds;
-    record.decode_seconds += bucket.decode_seconds;
-    record.bytes_sent += bucket.bytes_sent;
-    if (!bucket.report.finite) record.finite = 0;
-    if (bucket.choice.method && bucket.choice.method->error_feedback) record.compressed = 1;
-  }
-  if (record.finite == 0) {
-    // The same on all ranks: nobody's optimiser can have used the step, so nothing was delivered.
-    for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
-      const Method* method = figures_.buckets[i].choice.method;
-      if (method && method->error_feedback) buckets_[i]->restore();
-    }
-    ++totals_.skipped_steps;
   }
   if (statistics_.due(step_)) statistics_.contribute(record);
-  if (settings_.trace) settings_.trace(step_event(figures_));
+  if (settings_.trace) {
+    // A bucket may have been ready some time before this thread learned of it.
+    std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
+    settings_.trace(step_event(figures_));
+  }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
   totals_.compress_seconds += record.compress_seconds;
@@ -209,6 +216,26 @@ void Session::finish_step() {
   totals_.residual_energy = record.residual_energy;
   pipeline_.reset();
   ++step_;
+}
+
+bool Session::residuals_in_use() const {
+  return std::ranges::any_of(buckets_, [](const auto& bucket) { return bucket->bound(); });
+}
+
+// If any result is NaN or Inf, which every rank sees alike, nobody's optimiser can use the step:
+// then nothing of it was delivered, and every bucket takes back what it sent.
+void Session::settle_residuals() {
+  bool finite = foreign_finite_;
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    buckets_[i]->check_result(step_buckets_[i], figures_.buckets[i].choice);
+    finite = finite && buckets_[i]->report().finite;
+  }
+  if (finite) return;
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    if (!step_buckets_[i].foreign) buckets_[i]->restore();
+  }
+  figures_.record.finite = 0;
+  ++totals_.skipped_steps;
 }
 
 void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
@@ -280,13 +307,24 @@ void Session::load(const State& state) {
   if (pipeline_ || !submitted_.empty() || statistics_.waiting()) {
     fail(Fault::checkpoint, "a state can only be loaded between two steps");
   }
-  for (const auto& [name, values] : state.residuals) residuals_.check(name, values.size());
+  for (const auto& [name, values] : state.residuals) {
+    residuals_.check(name, values.size());
+    check_layer(name, values.size());
+  }
+  residuals_.clear();
   for (const auto& [name, values] : state.residuals) residuals_.load(name, values);
   step_ = state.step;
-  // Buckets bind their residuals anew, and so learn how much is waiting.
+}
+
+// Of a layer that has been laid out, though nothing waits for it yet.
+void Session::check_layer(const std::string& name, std::size_t elements) const {
   for (const auto& bucket : buckets_) {
-    const Layers layers = bucket->layers();
-    bucket->lay_out(layers, [this](const std::string& layer) { return excluded(layer); });
+    for (const Layer& layer : bucket->layers()) {
+      if (layer.name == name && layer.elements != elements) {
+        fail(Fault::checkpoint, "parameter \"", name, "\" has ", layer.elements,
+             " elements, its saved residual ", elements);
+      }
+    }
   }
 }
 

@@ -66,6 +66,8 @@ struct State {
 class Session {
  public:
   Session(Place place, Settings settings);
+  Session(const Session&) = delete;  // exchanges under way refer to it
+  Session& operator=(const Session&) = delete;
 
   // The layers of a bucket, before it is first submitted and whenever they change.
   void lay_out(int bucket, const Layers& layers);
@@ -75,7 +77,8 @@ class Session {
 
   std::optional<Ticket> next();
   const Request& request(Ticket ticket) const;
-  void complete(Ticket ticket);
+  // `finite` = for Foreign requests: whether the result is free of NaN and Inf.
+  void complete(Ticket ticket, bool finite = true);
 
   // Buckets whose mean is in their buffer, since the last call.
   std::vector<int> take_finished();
@@ -107,6 +110,9 @@ class Session {
   Choice decide(int bucket, const ReadyBucket& ready);
   void begin_step(std::int64_t ready);
   void finish_step();
+  bool residuals_in_use() const;
+  void settle_residuals();
+  void check_layer(const std::string& name, std::size_t elements) const;
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
   void wire_ends(std::int64_t now);
@@ -125,9 +131,10 @@ class Session {
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
   std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
-  bool uses_feedback_ = false;     // agreed: some choice so far had error feedback
   bool engines_agree_ = false;
 
+  std::vector<ReadyBucket> step_buckets_;
+  bool foreign_finite_ = true;
   StepFigures figures_;
   std::map<std::pair<int, int>, std::int64_t> issued_at_;
   std::int64_t step_began_ = 0;

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `tidegate`. What a command needs beyond the library is imported when it runs."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from . import __version__, _core
+from .errors import Error
+
+INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, without repeating the whole usage."""
+
+    def __init__(self, **options):
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns the exit code: 0, 1 if it failed, 2 if it was given wrongly."""
+    parser = make_parser()
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as done:  # --help, --version or a mistake, told already
+        return done.code
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return arguments.run(arguments)
+    except Error as error:
+        text = " ".join(str(error).split())
+        print(f"tidegate {arguments.command}: {text}", file=sys.stderr)
+        return 2 if error.kind == "config" else 1
+    except KeyboardInterrupt:
+        print(f"tidegate {arguments.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def make_parser() -> Parser:
+    parser = Parser(
+        prog="tidegate",
+        description="Data-parallel training on networks that are slow, shared or changing.",
+        epilog="Start with:\n  tidegate demo\nHelp on a command:\n  tidegate demo --help",
+    )
+    parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="")
+    add_demo(commands)
+    add_table(commands, "methods", "list the ways of compressing a gradient", show_methods)
+    add_table(
+        commands, "policies", "list the rules that choose a method and a level", show_policies
+    )
+    return parser
+
+
+def add_json(parser: Parser) -> None:
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the result as JSON; - = only that, on stdout"
+    )
+
+
+def add_table(commands, name: str, summary: str, run) -> None:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"Tidegate {name}: {summary}.",
+        epilog=f"Example:\n  tidegate {name} --json - | python3 -m json.tool",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def add_demo(commands) -> None:
+    summary = "train one small model three ways on an emulated slow link, and compare"
+    parser = commands.add_parser(
+        "demo",
+        help=summary,
+        description="Trains a small CNN on Fashion-MNIST with real processes on this machine, three "
+        "times from the\nsame weights: with DDP in fp32, with DDP in bf16 and with Tidegate. Every "
+        "exchange of gradients\nis held back as the link you describe would: times are emulated. "
+        "About two minutes.",
+        epilog="Examples:\n"
+        "  tidegate demo\n"
+        "  tidegate demo --link 1gbit,0.5ms                  a faster network\n"
+        "  tidegate demo --ratio 0.05                        send more, lose less\n"
+        "  tidegate demo --method artopk-star --ratio 0.01\n"
+        '  tidegate demo --policy "schedule:levels=0 bf16;50 topk 0.01"\n'
+        "  tidegate demo --steps 20 --json - --quiet         for scripts",
+    )
+    add = parser.add_argument
+    add("--ranks", type=int, default=4, metavar="N", help="processes, 1 to 16 (%(default)s)")
+    add(
+        "--link",
+        default="100mbit,2ms",
+        metavar="RATE,LATENCY",
+        help="rate per rank and direction, and one-way latency (%(default)s)",
+    )
+    add("--epochs", type=int, default=1, metavar="N", help="passes over the data (%(default)s)")
+    add("--policy", metavar="NAME:KEY=VALUE,...", help="see tidegate policies (fixed)")
+    add("--method", metavar="NAME", help="for policy fixed; see tidegate methods (topk)")
+    add("--ratio", type=float, metavar="R", help="share that is sent, in (0, 1] (0.01)")
+    add("--batch", type=int, default=64, metavar="N", help="images per rank and step (%(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="of weights and data order (%(default)s)")
+    add("--steps", type=int, metavar="N", help="end every run after so many steps")
+    add(
+        "--trace",
+        default="tidegate-demo.jsonl",
+        metavar="FILE",
+        help="where Tidegate writes down what it did (%(default)s)",
+    )
+    add_json(parser)
+    add("--quiet", action="store_true", help="show no progress, only the result")
+    parser.set_defaults(run=run_demo)
+
+
+def run_demo(arguments) -> int:
+    from . import demo
+
+    return demo.run(arguments)
+
+
+def show_methods(arguments) -> int:
+    rows = _core.methods()
+    columns = {
+        "method": lambda row: row["name"],
+        "level": lambda row: row["level"],
+        "routes": lambda row: ", ".join(row["routes"]),
+        "error feedback": lambda row: "yes" if row["error_feedback"] else "no",
+        "what it sends": lambda row: row["summary"],
+    }
+    return show(arguments, "methods", rows, columns)
+
+
+def show_policies(arguments) -> int:
+    columns = {
+        "policy": lambda row: row["name"],
+        "what it does": lambda row: row["summary"],
+        "options": lambda row: row["options"],
+    }
+    return show(arguments, "policies", _core.policies(), columns)
+
+
+def show(arguments, name: str, rows: list[dict], columns: dict) -> int:
+    if arguments.json:
+        write_json(arguments.json, {"v": 1, name: rows})
+    if arguments.json != "-":
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*columns, box=box.SIMPLE_HEAD)
+        for row in rows:
+            table.add_row(*(cell(row) for cell in columns.values()))
+        Console(markup=False, highlight=False).print(table)
+    return 0
+
+
+def check_writable(option: str, path: str) -> None:
+    """Before the work, rather than after it: that a file of this name can be written."""
+    target = Path(path)
+    writable = target if target.exists() else target.parent
+    if target.is_dir() or not writable.exists() or not os.access(writable, os.W_OK):
+        raise Error(
+            "config",
+            f'{option} "{path}": cannot be written; name a file in a folder that exists',
+        )
+
+
+def write_json(path: str, value: dict) -> None:
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    check_writable("--json", path)
+    Path(path).write_text(text, encoding="utf-8")
