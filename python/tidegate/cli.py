@@ -39,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     except Error as error:
         text = " ".join(str(error).split())
         print(f"tidegate {arguments.command}: {text}", file=sys.stderr)
+        sys.stderr.writelines(getattr(error, "__notes__", ()))  # such as the end of a log
         return 2 if error.kind == "config" else 1
     except KeyboardInterrupt:
         print(f"tidegate {arguments.command}: interrupted", file=sys.stderr)
@@ -55,7 +56,7 @@ def make_parser() -> Parser:
         epilog="Start with:\n  tidegate demo\nHelp on a command:\n  tidegate demo --help",
     )
     parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
-    commands = parser.add_subparsers(dest="command", title="commands", metavar="")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     add_demo(commands)
     add_table(commands, "methods", "list the ways of compressing a gradient", show_methods)
     add_table(
@@ -86,10 +87,10 @@ def add_demo(commands) -> None:
     parser = commands.add_parser(
         "demo",
         help=summary,
-        description="Trains a small CNN on Fashion-MNIST with real processes on this machine, three "
-        "times from the\nsame weights: with DDP in fp32, with DDP in bf16 and with Tidegate. Every "
-        "exchange of gradients\nis held back as the link you describe would: times are emulated. "
-        "About two minutes.",
+        description="Trains a small CNN on Fashion-MNIST with real processes on this machine, "
+        "three times\nfrom the same weights: with DDP in fp32, with DDP in bf16 and with Tidegate. "
+        "Every exchange\nof gradients is held back as the link you describe would: times are "
+        "emulated. Takes about\ntwo minutes.",
         epilog="Examples:\n"
         "  tidegate demo\n"
         "  tidegate demo --link 1gbit,0.5ms                  a faster network\n"
@@ -112,7 +113,7 @@ def add_demo(commands) -> None:
     add("--ratio", type=float, metavar="R", help="share that is sent, in (0, 1] (0.01)")
     add("--batch", type=int, default=64, metavar="N", help="images per rank and step (%(default)s)")
     add("--seed", type=int, default=0, metavar="N", help="of weights and data order (%(default)s)")
-    add("--steps", type=int, metavar="N", help="end every run after so many steps")
+    add("--steps", type=int, metavar="N", help="end every run after N steps at the latest")
     add(
         "--trace",
         default="tidegate-demo.jsonl",

@@ -27,9 +27,9 @@ from rich.table import Table
 from . import _core, fashion_mnist
 from .attach import _resolve_policy
 from .cli import check_writable, write_json
+from .demo_worker import RUNS
 from .errors import Error
 
-FP32, BF16, TIDEGATE = "DDP fp32", "DDP bf16", "Tidegate"
 MOST_RANKS = 16
 DEFAULT_METHOD, DEFAULT_RATIO = "topk", 0.01
 TOLERANCE = 0.005  # of accuracy; a run that ends further below fp32 has lost
@@ -69,8 +69,8 @@ def check(arguments) -> dict:
     steps_per_epoch = images // arguments.ranks // arguments.batch
     steps = steps_per_epoch * arguments.epochs
     if arguments.steps is not None:
-        check_range("--steps", arguments.steps, 1, steps)
-        steps = arguments.steps
+        check_range("--steps", arguments.steps, 1, 10**9)
+        steps = min(steps, arguments.steps)
     policy = choose_policy(arguments)
     check_writable("--trace", arguments.trace)
     if arguments.json not in (None, "-"):
@@ -128,7 +128,9 @@ class Workers:
         self._settings = json.dumps(settings)
         self._home = Path(home)
         self._processes: list[subprocess.Popen] = []
+        self._ended: list[int] = []  # ranks, in the order in which they ended
         self._errors: dict[int, dict] = {}  # by rank, in the order in which they came
+        self._where = "at the start"
 
     def __enter__(self):
         try:
@@ -175,6 +177,7 @@ class Workers:
                     if not data:
                         selector.unregister(key.fileobj)
                         self._processes[rank].wait()
+                        self._ended.append(rank)
                     pending += data
                     yield from self._take_lines(rank, pending)
                 if self._failed() and deadline == math.inf:
@@ -194,6 +197,7 @@ class Workers:
             if kind == "error":
                 self._errors.setdefault(rank, message)
             else:
+                self._where = f"in step {message.get('step', 0)} of {message['name']}"
                 yield message
 
     def _failed(self) -> bool:
@@ -204,26 +208,28 @@ class Workers:
         of its own, not about a peer or a time-out."""
         silent = [
             rank
-            for rank, process in enumerate(self._processes)
-            if process.returncode and rank not in self._errors
+            for rank in self._ended
+            if self._processes[rank].returncode and rank not in self._errors
         ]
         if silent:
-            return Error("peer", f"{self._death(silent[0])}{self._tail(silent[0])}")
+            return self._with_tail(silent[0], Error("peer", self._death(silent[0])))
         own = [r for r, e in self._errors.items() if e["error"] not in ("peer", "timeout")]
         rank = (own or list(self._errors))[0]
-        text = " ".join(str(self._errors[rank]["text"]).split())
-        return Error("peer", f"rank {rank} failed: {text}{self._tail(rank)}")
+        kind = "config" if self._errors[rank]["error"] == "config" else "peer"
+        text = f"rank {rank} failed {self._where}: {self._errors[rank]['text']}"
+        return self._with_tail(rank, Error(kind, text))
 
     def _death(self, rank: int) -> str:
         code = self._processes[rank].returncode
         if code > 0:
-            return f"rank {rank} ended with exit code {code}"
-        text = f"rank {rank} was killed by {signal.Signals(-code).name}"
+            return f"rank {rank} ended {self._where} with exit code {code}"
+        text = f"rank {rank} was killed {self._where} by {signal.Signals(-code).name}"
         return text + "; if memory ran out, try fewer --ranks" if code == -signal.SIGKILL else text
 
-    def _tail(self, rank: int) -> str:
-        lines = self._stderr(rank).read_text(errors="replace").splitlines()[-TAIL:]
-        return "".join(f"\n  rank {rank} | {line}" for line in lines)
+    def _with_tail(self, rank: int, error: Error) -> Error:
+        for line in self._stderr(rank).read_text(errors="replace").splitlines()[-TAIL:]:
+            error.add_note(f"  rank {rank} | {line}\n")
+        return error
 
     def _stderr(self, rank: int) -> Path:
         return self._home / f"stderr-{rank}"
@@ -275,7 +281,7 @@ def number(value: float | None, form: str) -> str:
 def make_display(console: Console, steps: int, quiet: bool):
     if quiet:
         return Silence()
-    return Bars(console, steps) if console.is_terminal else Lines(console, steps)
+    return Bars(console, steps) if console.is_interactive else Lines(console, steps)
 
 
 class Silence:
@@ -303,14 +309,14 @@ class Bars(Silence):
         self._tasks = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=14),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[pace]}  {task.fields[sent]}  {task.fields[loss]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=console,
         )
         blank = {"loss": "", "pace": "", "sent": ""}
-        for name in (FP32, BF16, TIDEGATE):
+        for name in RUNS:
             self._tasks[name] = self._progress.add_task(name, start=False, total=steps, **blank)
 
     def __enter__(self):
@@ -372,7 +378,7 @@ def summarise(arguments, settings: dict, results: dict[str, dict]) -> dict:
             "bytes_sent": results[name]["bytes_sent"],
             "loss": results[name]["loss"],
         }
-        for name in (FP32, BF16, TIDEGATE)
+        for name in RUNS
     ]
     fp32, bf16, ours = (row["seconds"] for row in runs)
     return {
@@ -426,12 +432,12 @@ def defeats(summary: dict) -> list[str]:
         if ours["seconds"] > rival["seconds"]:
             lines.append(
                 f"Tidegate LOST time against {rival['name']}: {ours['seconds']:.1f} s instead of "
-                f"{rival['seconds']:.1f} s. This link is too fast for this method to pay."
+                f"{rival['seconds']:.1f} s. On this link this method does not pay."
             )
     missing = fp32["accuracy"] - ours["accuracy"]
     if missing > TOLERANCE:
         lines.append(
-            f"Tidegate LOST accuracy: {100 * missing:.1f} points below {FP32} after the same "
+            f"Tidegate LOST accuracy: {100 * missing:.1f} points below {fp32['name']} after the same "
             "number of steps. A higher --ratio or more --epochs loses less."
         )
     return lines

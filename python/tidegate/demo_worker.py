@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -108,7 +109,7 @@ class Data:
         while len(self.order) < settings["steps"]:
             epoch = torch.randperm(len(self.images), generator=shuffle)
             # An incomplete last batch is left out: ranks may not differ in their number of steps.
-            self.order += [part for part in epoch.split(batch)[: settings["steps_per_epoch"]]]
+            self.order += epoch.split(batch)[: settings["steps_per_epoch"]]
         self.order = self.order[: settings["steps"]]
 
     def batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,6 +228,8 @@ def main() -> None:
     try:
         work(json.loads(sys.argv[1]))
     except Exception as error:
+        if not isinstance(error, Error):
+            traceback.print_exc()
         kind = error.kind if isinstance(error, Error) else type(error).__name__
         tell("error", error=kind, text=str(error))
         sys.stderr.flush()

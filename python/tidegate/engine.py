@@ -8,6 +8,7 @@ that share a group cannot agree with the other ranks on an order.
 import contextlib
 import ctypes
 import os
+import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -120,11 +121,12 @@ class Engine:
         self.timeout = timeout
         self.link = None
         ranks = dist.get_process_group_ranks(parent)
+        self._subgroup = len(ranks) < dist.get_world_size()
         try:
             self.group = dist.new_group(
                 ranks,
                 backend="gloo",
-                use_local_synchronization=True,
+                use_local_synchronization=self._subgroup,  # the others know nothing of us
                 timeout=timedelta(seconds=timeout),
             )
         except RuntimeError as error:
@@ -190,6 +192,8 @@ class Engine:
             for item in (self, self.group, self._operations, *keep):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
+        if self._subgroup and not sys.is_finalizing():
+            return  # torch would give its name, and so its stale addresses, to the next such group
         # An error here means that the user has already torn everything down.
         with contextlib.suppress(ValueError, AssertionError):
             dist.destroy_process_group(self.group)

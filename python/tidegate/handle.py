@@ -51,6 +51,10 @@ class Flying:
     foreign: torch.Tensor | None  # whether its result is finite, the session cannot see
 
 
+def is_finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
+
+
 class Handle:
     """What `tidegate.attach` returns."""
 
@@ -260,11 +264,10 @@ class Handle:
                 tensor = self._step[issue.bucket].buffer
                 tensor.div_(self._engine.ranks)  # before the sum, as DDP does
                 operation = self._engine.all_reduce(tensor, issue.text)
-                foreign = tensor._values() if tensor.is_sparse else tensor
             else:
+                tensor = None
                 operation = self._engine.start(issue)
-                foreign = None
-            self._flying.append(Flying(issue.bucket, issue.round, operation, foreign))
+            self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
 
     def _wait(self) -> bool:
         """Waits for the oldest collective: not long while another bucket may come meanwhile. True
@@ -280,7 +283,7 @@ class Handle:
                 self._progress.note_sometimes(self._position(flying))
             return False
         self._flying.popleft()
-        finite = flying.foreign is None or bool(torch.isfinite(flying.foreign).all())
+        finite = flying.foreign is None or is_finite(flying.foreign)
         with self._lock:
             step = self._session.step
             self._session.complete(flying.bucket, flying.round, finite)

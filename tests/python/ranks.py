@@ -88,24 +88,27 @@ def run_ranks(body, ranks: int, *args, limit: float = 60.0) -> list[Outcome]:
 
 
 def _collect(outcomes, pipes, processes, began, limit):
-    waiting = dict(enumerate(pipes))
-    while waiting and time.monotonic() - began < limit:
-        for pipe in wait(list(waiting.values()), timeout=0.1):
-            rank = pipes.index(pipe)
-            del waiting[rank]
-            try:
-                outcome = outcomes[rank]
-                outcome.result, outcome.kind, outcome.text = pickle.loads(pipe.recv_bytes())
-            except EOFError:
-                outcomes[rank].kind = "died"
-    running = dict(enumerate(processes))
+    talking, running = set(range(len(pipes))), set(range(len(pipes)))
     while running and time.monotonic() - began < limit:
-        for rank, process in list(running.items()):
-            process.join(0.02)
-            if process.exitcode is not None:
-                outcomes[rank].exit_code = process.exitcode
+        sentinels = {processes[rank].sentinel: rank for rank in running}
+        waiting = {pipes[rank]: rank for rank in talking}
+        for ready in wait([*sentinels, *waiting], timeout=1.0):
+            if ready in waiting:
+                rank = waiting[ready]
+                talking.remove(rank)
+                outcome = outcomes[rank]
+                try:
+                    outcome.result, outcome.kind, outcome.text = pickle.loads(ready.recv_bytes())
+                except EOFError:
+                    outcome.kind = "died"
+            else:
+                rank = sentinels[ready]
+                if rank in talking:
+                    continue  # what it said comes first
+                running.remove(rank)
+                processes[rank].join()
+                outcomes[rank].exit_code = processes[rank].exitcode
                 outcomes[rank].seconds = time.monotonic() - began
-                del running[rank]
 
 
 def results(body, ranks: int, *args, limit: float = 60.0) -> list:

@@ -22,7 +22,7 @@ def die(how):
     if how == "stop":
         # Wakes itself up long after the others have given up, so that nothing is left behind.
         if os.fork() == 0:
-            time.sleep(TIMEOUT + 6)
+            time.sleep(TIMEOUT + 3)
             os.kill(os.getppid(), signal.SIGCONT)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -40,8 +40,11 @@ def train_until_one_fails(rank, ranks, method, how):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star"])
-@pytest.mark.parametrize("how", ["kill", "raise", "stop"])
+@pytest.mark.parametrize(
+    ("how", "method"),
+    [("kill", "dense"), ("kill", "topk"), ("kill", "artopk-star"), ("raise", "topk")]
+    + [("stop", "dense"), ("stop", "topk")],
+)
 def test_a_failing_rank_is_reported_by_the_others(how, method):
     outcomes = run_ranks(train_until_one_fails, 3, method, how, limit=45)
     for rank, outcome in enumerate(outcomes):
@@ -49,7 +52,7 @@ def test_a_failing_rank_is_reported_by_the_others(how, method):
             continue
         assert outcome.kind in ("peer", "timeout"), outcome
         assert outcome.exit_code == 3, outcome
-        assert outcome.seconds < TIMEOUT + 12  # start-up and exit included
+        assert outcome.seconds < TIMEOUT + 8  # start-up and exit included
         assert re.search(
             rf"rank {rank} of 3 gave up in step {LAST_STEP}, bucket \d, round 1, "
             r"(all-reduce|all-gather|broadcast) of \d+ bytes, after \d",

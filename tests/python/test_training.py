@@ -121,7 +121,7 @@ def averages_in_process(ranks, method, run):
     return averages
 
 
-# With two ranks the order of addition does not matter, so engines' own all-reduce is comparable too.
+# With two ranks the order of addition does not matter: the engine's all-reduce is comparable too.
 @pytest.mark.parametrize(
     ("method", "ranks"),
     [("topk", 3), ("topk", 4), ("dense", 2), ("artopk-star", 2), ("artopk-var", 2)],

@@ -60,7 +60,7 @@ def train(model, optimizer, data, set_to_none: bool = True) -> float:
         loss = cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 def digest(model: nn.Module) -> str:
