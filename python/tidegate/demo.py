@@ -417,9 +417,11 @@ def show(summary: dict) -> None:
 
 def remarks(summary: dict) -> list[str]:
     """What a reader of the table must know. A defeat is said as plainly as a victory."""
+    ranks = summary["ranks"]
     lines = [
-        f"Times are on an EMULATED link of {summary['emulated_link']} per rank and direction, "
-        f"between {summary['ranks']} processes on this machine.",
+        f"Times are on an EMULATED link of {summary['emulated_link']} per rank and direction: "
+        f"{ranks} {'processes' if ranks > 1 else 'process'} on this machine, every exchange held "
+        "back.",
         f"MB sent: per rank, in {summary['steps']} steps. vs: how many times as fast.",
     ]
     return [*lines, *defeats(summary), f"What Tidegate did, step by step: {summary['trace']}"]
@@ -437,7 +439,7 @@ def defeats(summary: dict) -> list[str]:
     missing = fp32["accuracy"] - ours["accuracy"]
     if missing > TOLERANCE:
         lines.append(
-            f"Tidegate LOST accuracy: {100 * missing:.1f} points below {fp32['name']} after the same "
-            "number of steps. A higher --ratio or more --epochs loses less."
+            f"Tidegate LOST accuracy: {100 * missing:.1f} points below {fp32['name']} after the "
+            "same number of steps. A higher --ratio or more --epochs loses less."
         )
     return lines

@@ -70,5 +70,27 @@ TEST(Threads, ALateRankLeavesTheMemoryOfARankThatGaveUpAlone) {
   EXPECT_EQ(impatient, 1.0f);
 }
 
+TEST(Threads, ALateRankLeavesTheMemoryOfRanksThatWereAbortedAlone) {
+  std::latch aborted(1);
+  float values[] = {1, 2, 3};
+  const auto body = [&](Engine& engine) {
+    const int rank = engine.place().rank;
+    const AllReduce request{std::as_writable_bytes(std::span(&values[rank], 1))};
+    if (rank == 0) {
+      EXPECT_TRUE(fails(Fault::peer, [&] { contract::perform_on(engine, request); }));
+      aborted.count_down();
+    } else if (rank == 1) {
+      engine.start(request);
+      throw std::logic_error("the cause");
+    } else {
+      aborted.wait();
+      EXPECT_TRUE(fails(Fault::peer, [&] { contract::perform_on(engine, request); }));
+    }
+  };
+  EXPECT_THROW(run_ranks(3, body), std::logic_error);
+  EXPECT_EQ(values[0], 1);
+  EXPECT_EQ(values[1], 2);
+}
+
 }  // namespace
 }  // namespace tidegate

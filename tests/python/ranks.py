@@ -20,7 +20,8 @@ import torch.distributed as dist
 import tidegate
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "tidegate"])
+# torch._dynamo: DDP imports it late, which takes seconds in every process.
+_context.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "tidegate"])
 
 
 @dataclass

@@ -42,8 +42,14 @@ def train_until_one_fails(rank, ranks, method, how):
 
 @pytest.mark.parametrize(
     ("how", "method"),
-    [("kill", "dense"), ("kill", "topk"), ("kill", "artopk-star"), ("raise", "topk")]
-    + [("stop", "dense"), ("stop", "topk")],
+    [
+        ("kill", "dense"),
+        ("kill", "topk"),
+        ("kill", "artopk-star"),
+        ("raise", "topk"),
+        ("stop", "dense"),
+        ("stop", "topk"),
+    ],
 )
 def test_a_failing_rank_is_reported_by_the_others(how, method):
     outcomes = run_ranks(train_until_one_fails, 3, method, how, limit=45)

@@ -10,6 +10,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 #include "tidegate/base/half.h"
+#include "tidegate/comm/collectives.h"
 #include "tidegate/comm/lockstep.h"
 
 namespace tidegate {
@@ -332,6 +333,20 @@ TEST_P(HalfBuckets, ReleaseWhatWaitsWhenTheyAreSentWhole) {
   EXPECT_EQ(job.residual(0, "bucket 0"), (Vector{0, 0}));
 }
 
+// Nothing was taken from the residual in a step that was dense and had nothing to release.
+TEST_P(HalfBuckets, PutNothingBackAfterADenseStepThatCannotBeUsed) {
+  Job job(1, schedule("0 topk 0.5;1 dense"));
+  for (int i = 0; i < 2; ++i) {
+    std::vector<Halves> buckets{narrowed({4, 1}, element_)};
+    step(job, buckets);
+  }
+  EXPECT_EQ(job.residual(0, "bucket 0"), (Vector{0, 0}));
+  std::vector<Halves> buckets{narrowed({kNan, 1}, element_)};
+  step(job, buckets);
+  EXPECT_EQ(job.at(0).totals().skipped_steps, 1);
+  EXPECT_EQ(job.residual(0, "bucket 0"), (Vector{0, 0}));
+}
+
 // --- tensors of the caller ---
 
 TEST(ForeignBuckets, TakeTheirPlaceInTheOrder) {
@@ -358,6 +373,23 @@ TEST(ForeignBuckets, CountNothing) {
   EXPECT_EQ(session.totals().dense_bytes, 0);
   EXPECT_TRUE(session.choices().empty());
   EXPECT_TRUE(session.state().residuals.empty());
+}
+
+TEST(ForeignBuckets, ThatAreNotFiniteTakeTheWholeStepBack) {
+  for (const bool finite : {true, false}) {
+    Session session({0, 1}, fixed("topk", "0.5"));
+    Vector gradient{4, 1};
+    session.submit({.data = bytes_in(gradient)});
+    session.submit({.last = true, .foreign = true});
+    const Ticket first = *session.next();
+    const std::vector<Request> requests{session.request(first)};
+    perform(requests);
+    const Ticket foreign = *session.next();
+    session.complete(foreign, finite);
+    session.complete(first);
+    EXPECT_EQ(session.totals().skipped_steps, finite ? 0 : 1);
+    EXPECT_EQ(session.state().residuals.at("bucket 0"), (finite ? Vector{0, 1} : Vector{4, 1}));
+  }
 }
 
 // --- from a method with error feedback to one without ---
@@ -555,6 +587,21 @@ TEST(NotFinite, IsSeenWhenTheMeanDoesNotFitIntoFp16) {
     EXPECT_EQ(widened(bucket, Element::f16), (Vector{0, kInf}));
     EXPECT_EQ(job.at(0).totals().skipped_steps, 1);
     EXPECT_EQ(job.residual(0, "bucket 0"), (Vector{0, 99968}));
+  }
+}
+
+// The same with fp32 and a loss scale: what waits is small, its scaled sum is not.
+TEST(NotFinite, IsSeenWhenTheScaledMeanDoesNotFitIntoFp32) {
+  for (const char* method : {"topk", "artopk-star", "artopk-var"}) {
+    SCOPED_TRACE(method);
+    Job job(1, fixed(method, "0.5"));
+    Vectors gradients{{0x1.8p127f, 0x1.4p127f}};
+    job.step(gradients, 0x1p16f);
+    gradients = {{0, 0x1.4p127f}};
+    job.step(gradients, 0x1p16f);
+    EXPECT_EQ(gradients[0], (Vector{0, kInf}));
+    EXPECT_EQ(job.at(0).totals().skipped_steps, 1);
+    EXPECT_EQ(job.residual(0, "bucket 0"), (Vector{0, 0x1.4p112f}));
   }
 }
 

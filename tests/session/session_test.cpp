@@ -516,6 +516,27 @@ TEST_F(Checkpoint, TakesARunningJobBackToItsStart) {
   EXPECT_EQ(advance(job, 0), first_time);
 }
 
+// Above 32 MiB memory that is freed and taken again mostly comes back at the same address.
+TEST_F(Checkpoint, TakesARunningJobBackBehindARelease) {
+  for (const std::size_t elements : {2u, 9u << 20}) {
+    Job job(1, schedule("0 topk 1e-9;1 dense"));
+    const auto results_of_step = [&] {
+      Vectors gradients{Vector(elements)};
+      gradients[0].front() = 4;
+      gradients[0].back() = 1;
+      job.step(gradients);
+      return std::pair(gradients[0].front(), gradients[0].back());
+    };
+    EXPECT_EQ(results_of_step(), std::pair(4.0f, 0.0f));
+    const State state = job.at(0).state();
+    for (int time = 0; time < 3; ++time) {
+      EXPECT_EQ(results_of_step(), std::pair(4.0f, 2.0f));
+      EXPECT_EQ(results_of_step(), std::pair(4.0f, 1.0f));
+      job.at(0).load(state);
+    }
+  }
+}
+
 TEST_F(Checkpoint, FitsAJobThatCutsItsBucketsDifferently) {
   Job resumed(2, fixed("topk", "0.2"));
   resumed.lay_out(0, {{"b", 10}});

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import subprocess
+import sys
+
+import pytest
+
+import tidegate
+from tidegate import _core, cli
+
+
+def said(capsys, *argv: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    code = cli.main(list(argv))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_names_the_commands_and_where_to_start(capsys):
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    for text in ("demo", "methods", "policies", "Start with:\n  tidegate demo"):
+        assert text in out
+
+
+@pytest.mark.parametrize("command", ["demo", "methods", "policies"])
+def test_the_help_of_a_command_has_an_example(capsys, command):
+    code, out, _ = said(capsys, command, "--help")
+    assert code == 0
+    assert "Example" in out
+    assert f"\n  tidegate {command}" in out
+
+
+def test_version(capsys):
+    assert said(capsys, "--version") == (0, f"tidegate {tidegate.__version__}\n", "")
+
+
+def test_no_command_shows_the_help_and_is_a_mistake(capsys):
+    code, out, err = said(capsys)
+    assert (code, out) == (2, "")
+    assert "commands:" in err
+
+
+def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
+    code, out, err = said(capsys, "dmeo")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "'dmeo'" in err
+    assert "demo" in err
+    assert "tidegate --help" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--link", "fast"], "write for example 100mbit,2ms"),
+        (["--link", "0mbit,2ms"], "write for example 100mbit,2ms"),
+        (["--link", "100mbit,-2ms"], "write for example 100mbit,2ms"),
+        (["--ratio", "0"], "must be above 0 and at most 1"),
+        (["--ratio", "nan"], "must be above 0 and at most 1"),
+        (["--ratio", "2"], "must be above 0 and at most 1"),
+        (["--ratio", "-0.1"], "must be above 0 and at most 1"),
+        (["--ratio", "much"], "invalid float value: 'much'; see tidegate demo --help"),
+        (["--method", "topkk"], 'unknown method "topkk"; known: dense'),
+        (["--method", "bf16", "--ratio", "0.1"], "has no ratio; leave it out"),
+        (["--policy", "fixed"], "needs a method"),
+        (["--policy", "fixed:method"], "has no value; write fixed:key=value"),
+        (["--policy", "fixed:metod=topk"], "metod"),
+        (["--policy", "wise"], 'unknown policy "wise"; known: fixed'),
+        (["--policy", "schedule:levels=0 dense", "--method", "topk"], "go with policy"),
+        (["--ranks", "0"], "--ranks 0: must be between 1 and 16"),
+        (["--ranks", "17"], "--ranks 17: must be between 1 and 16"),
+        (["--epochs", "0"], "--epochs 0: must be between 1 and"),
+        (["--steps", "0"], "--steps 0: must be between 1 and"),
+        (["--batch", "0"], "--batch 0: must be between 1 and 15000"),
+        (["--batch", "15001"], "--batch 15001: must be between 1 and 15000"),
+        (["--seed", "-1"], "--seed -1: must be between 0 and"),
+        (["--trace", "missing/trace.jsonl"], "name a file in a folder that exists"),
+        (["--json", "missing/result.json"], "name a file in a folder that exists"),
+        (["--rnaks", "2"], "unrecognized arguments: --rnaks 2"),
+    ],
+)
+def test_a_bad_value_is_told_in_one_line_before_anything_starts(
+    capsys, monkeypatch, tmp_path, options, advice
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    code, out, err = said(capsys, "demo", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("tidegate")
+    assert err.count("\n") == 1
+    assert advice in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_data_is_a_mistake_that_names_the_package(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TIDEGATE_DATA", str(tmp_path))
+    code, _, err = said(capsys, "demo")
+    assert code == 2
+    assert err.startswith("tidegate demo: Fashion-MNIST is missing")
+    assert "apt-get install dataset-fashion-mnist" in err
+
+
+@pytest.mark.parametrize("command", ["methods", "policies"])
+def test_tables_as_json_on_standard_output_and_nothing_else(capsys, command):
+    code, out, err = said(capsys, command, "--json", "-")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"v": 1, command: getattr(_core, command)()}
+
+
+@pytest.mark.parametrize("command", ["methods", "policies"])
+def test_tables_for_people_and_as_json_in_a_file(capsys, tmp_path, command):
+    file = tmp_path / "rows.json"
+    code, out, _ = said(capsys, command, "--json", str(file))
+    assert code == 0
+    for row in json.loads(file.read_text())[command]:
+        assert row["name"] in out
+
+
+def test_an_unwritable_json_file_is_a_mistake(capsys, tmp_path):
+    code, _, err = said(capsys, "methods", "--json", str(tmp_path))
+    assert code == 2
+    assert err.startswith(f'tidegate methods: --json "{tmp_path}": cannot be written')
+
+
+def test_runs_as_a_module_and_leaves_quietly_when_nobody_reads():
+    command = f"'{sys.executable}' -m tidegate methods | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode in (0, 1)
+    assert done.stderr == ""
+
+
+def test_importing_tidegate_loads_no_part_of_the_command_line():
+    code = "import sys, tidegate; print([m for m in ('rich', 'tidegate.demo') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[]\n"
