@@ -79,8 +79,8 @@ class Operation:
         self.due = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
-        """Waits up to `patience` seconds; True when the collective has been performed. Raises
-        tidegate.Error when it failed or its time is up."""
+        """Waits up to `patience` seconds (0 = only looks); True when the collective has been
+        performed. Raises tidegate.Error when it failed or its time is up."""
         if self.due is None:
             if not self._performed(patience):
                 if time.monotonic() - self.began > self.engine.timeout:
@@ -98,6 +98,8 @@ class Operation:
         return True
 
     def _performed(self, patience: float) -> bool:
+        if patience == 0 and not self.work.is_completed():
+            return False
         try:
             # Whole milliseconds, rounded up: the engine's own resolution, and 0 means for ever.
             self.work.wait(timedelta(milliseconds=max(1, round(patience * 1e3))))

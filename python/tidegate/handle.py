@@ -24,7 +24,7 @@ from .errors import Error
 from .progress import Progress
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
-POLL = 0.001  # seconds; how soon a bucket is noticed while an earlier one is on the wire
+POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
 LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
@@ -218,12 +218,16 @@ class Handle:
                 self._resolve(range(len(self._step)))
 
     def _take_bucket(self) -> bool:
-        """Hands the next bucket to the session, if one has come; waits for one only when there is
-        nothing else to do. False when there will be no more."""
+        """Hands the next bucket to the session. Waits for one: until it comes when nothing is on
+        the wire, a moment when something is, not at all when the step is complete. False when
+        there will be no more."""
         if self._inbox_closed:
             return False
         try:
-            ready = self._inbox.get(block=not self._flying)
+            if self._step_is_here():
+                ready = self._inbox.get_nowait()
+            else:
+                ready = self._inbox.get(timeout=POLL if self._flying else None)
         except queue.Empty:
             return True
         if ready is None:
@@ -270,13 +274,12 @@ class Handle:
             self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
 
     def _wait(self) -> bool:
-        """Waits for the oldest collective: not long while another bucket may come meanwhile. True
+        """Looks after the oldest collective, and waits for it if no bucket can come meanwhile. True
         when it has arrived."""
         if not self._flying:
             return False
         flying = self._flying[0]
-        all_here = bool(self._step) and self._step[-1].last
-        if not flying.operation.done(STEP_OF_WAIT if all_here else POLL):
+        if not flying.operation.done(STEP_OF_WAIT if self._step_is_here() else 0.0):
             if self._stopping.is_set():
                 raise Error("peer", "the process ends while a collective is under way")
             if time.monotonic() - flying.operation.began > LONG_WAIT:
@@ -294,12 +297,16 @@ class Handle:
             self._progress.note_sometimes((step + 1, 0, 0))
         return True
 
+    def _step_is_here(self) -> bool:
+        """All buckets of the step have come: backward waits for them, so no other can."""
+        return bool(self._step) and self._step[-1].last
+
     def _resolve(self, finished) -> None:
         for index in finished:
             ready = self._step[index]
             if not ready.future.done():
                 ready.future.set_result(ready.buffer)
-        if self._step and self._step[-1].last and all(r.future.done() for r in self._step):
+        if self._step_is_here() and all(ready.future.done() for ready in self._step):
             self._step = []
 
     def _position(self, flying: Flying) -> tuple[int, int, int]:
