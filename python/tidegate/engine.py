@@ -8,7 +8,6 @@ that share a group cannot agree with the other ranks on an order.
 import contextlib
 import ctypes
 import os
-import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -187,14 +186,14 @@ class Engine:
             raise Error(kind, f"the ranks could not compare their settings: {error}") from error
         return values
 
-    def close(self, keep=()):
+    def close(self, exiting: bool = False, keep=()) -> None:
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory
         to the end of the process: the engine's thread may yet write, and freeing would block."""
         if not all(operation.work.is_completed() for operation in self._operations):
             for item in (self, self.group, self._operations, *keep):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
-        if self._subgroup and not sys.is_finalizing():
+        if self._subgroup and not exiting:
             return  # torch would give its name, and so its stale addresses, to the next such group
         # An error here means that the user has already torn everything down.
         with contextlib.suppress(ValueError, AssertionError):

@@ -82,7 +82,7 @@ class Handle:
         self._loss_scale = 1.0
         self._thread = threading.Thread(target=self._work, name=f"tidegate {label}", daemon=True)
         self._thread.start()
-        atexit.register(self._close)
+        atexit.register(self._close, exiting=True)
 
     # --- for the user ---
 
@@ -341,7 +341,7 @@ class Handle:
         self._session.note_fault(kind, text)
         self._error = failure
 
-    def _close(self) -> None:
+    def _close(self, exiting: bool = False) -> None:
         if self._closed:
             return
         self._closed = True
@@ -352,4 +352,4 @@ class Handle:
             self._stopping.set()
             self._thread.join(JOIN)
         self._session.note_end()
-        self._engine.close(keep=(self._session, self))
+        self._engine.close(exiting, keep=(self._session, self))

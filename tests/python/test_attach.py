@@ -219,3 +219,22 @@ def test_torch_is_not_linked():
     assert "libhwy" in linked
     assert "torch" not in linked
     assert torch.__version__
+
+
+def subgroup(rank, ranks):
+    """Two models, each on half of the ranks; the second attach must not find the first's group."""
+    import torch.distributed as dist
+
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = wrap(mlp(), process_group=halves[rank // 2])
+    optimizer = sgd(model)
+    for seed in (1, 2):
+        handle = attach(model, optimizer)
+        train(model, optimizer, batches(rank, 4, seed=seed))
+        handle.detach()
+    return digest(model)
+
+
+def test_models_on_parts_of_the_ranks():
+    first, second, third, fourth = results(subgroup, 4)
+    assert first == second != third == fourth
