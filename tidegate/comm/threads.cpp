@@ -25,9 +25,9 @@ class Meetings {
   void arrive(Engine::Operation operation, int rank, const Request& request) {
     std::unique_lock lock(mutex_);
     Meeting& meeting = meetings_[operation];
-    if (meeting.gave_up) {
+    if (meeting.gave_up || aborted_) {
       fail(Fault::peer, "rank ", rank, " came to ", describe(request),
-           " after another rank had stopped waiting");
+           " after another rank had failed or stopped waiting");
     }
     meeting.requests.resize(static_cast<std::size_t>(ranks_));
     meeting.here.resize(static_cast<std::size_t>(ranks_));

@@ -28,8 +28,7 @@ void BucketAverage::lay_out(const Layers& layers,
   layers_ = layers;
   compressible_.clear();
   runs_.clear();
-  residual_ = {};
-  waiting_ = 0;
+  unbind();
   std::size_t offset = 0;
   for (const Layer& layer : layers) {
     const bool apart = excluded(layer.name);
@@ -59,6 +58,7 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready, const Choice&
 Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t step) {
   report_ = {};
   before_release_.resize(0);
+  took_from_residual_ = false;
   if (ready.foreign) {
     co_yield Foreign{index_};
     co_return;
@@ -103,6 +103,7 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
   while (inner.advance()) co_yield inner.request();
   report_ = compressor.report();
   if (choice.method->error_feedback) {
+    took_from_residual_ = true;
     waiting_ = report_.residual_energy;
   } else {
     report_.residual_energy = waiting_;
@@ -116,7 +117,8 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
 void BucketAverage::check_result(const ReadyBucket& ready, const Choice& choice) {
   if (ready.foreign || !report_.finite) return;
   if (ready.element == Element::f32) {
-    const bool seen = choice.method->error_feedback && !split(ready, choice);
+    const bool seen =
+        choice.method->error_feedback && !split(ready, choice) && ready.loss_scale == 1.0f;
     report_.finite = seen || kernels::all_finite(view_as<float>(ready.data));
     return;
   }
@@ -130,7 +132,7 @@ void BucketAverage::restore() {
   if (!bound()) return;
   if (!before_release_.empty()) {
     std::ranges::copy(before_release_, residual_.begin());
-  } else if (method_ && method_->error_feedback) {
+  } else if (took_from_residual_) {
     compressor_->restore(residual_);
   }
   waiting_ = kernels::sum_of_squares(residual_);
@@ -145,13 +147,17 @@ Compressor& BucketAverage::compressor_for(const Method& method) {
   return *compressor_;
 }
 
+void BucketAverage::unbind() {
+  residual_ = {};
+  waiting_ = 0;
+}
+
 void BucketAverage::bind_residual(const Choice& choice) {
   if (bound() && residuals_version_ != residuals_.version()) {
-    if (!residuals_.owns(compressible_, residual_)) residual_ = {};
+    if (!residuals_.owns(compressible_, residual_)) unbind();
     residuals_version_ = residuals_.version();
   }
   if (bound() || compressible_.empty()) return;
-  waiting_ = 0;
   if (!choice.method->error_feedback && !residuals_.holds(compressible_)) return;
   residual_ = residuals_.bind(compressible_);
   residuals_version_ = residuals_.version();

@@ -47,6 +47,9 @@ class BucketAverage {
   // The step could not be used: undoes what its exchange took from the residual.
   void restore();
 
+  // What waits has been replaced from outside: look for it anew.
+  void unbind();
+
   const Report& report() const { return report_; }
   // Whether anything may be waiting. Agreed: depends on the choices so far, not on gradients.
   bool bound() const { return !residual_.empty(); }
@@ -76,6 +79,7 @@ class BucketAverage {
   Buffer<float> before_release_;         // residual_ as it was, if this step released some of it
   const Method* method_ = nullptr;
   std::unique_ptr<Compressor> compressor_;
+  bool took_from_residual_ = false;  // in this step
   Report report_;
   Buffer<float> widened_;  // 16-bit buckets
   Buffer<float> packed_;   // compressible part of a bucket with exclusions

@@ -313,6 +313,7 @@ void Session::load(const State& state) {
   }
   residuals_.clear();
   for (const auto& [name, values] : state.residuals) residuals_.load(name, values);
+  for (const auto& bucket : buckets_) bucket->unbind();
   step_ = state.step;
 }
 
