@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
 from . import fashion_mnist
 from .attach import _attach
@@ -65,6 +66,11 @@ def make_model(seed: int) -> nn.Module:
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+
+
+def learning_rate_factor(step: int, steps: int) -> float:
+    """Full for the first half, then down to zero: the same for all, and better for all."""
+    return min(1.0, 2 * (1 - step / steps))
 
 
 def all_reduce_run(element: str):
@@ -137,6 +143,7 @@ def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
     model = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
     optimizer = make_optimizer(model)
     exchange = RUNS[name](model, optimizer, settings)
+    schedule = LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings["steps"]))
     losses, told_at = [], 0.0
     dist.barrier()
     began = time.monotonic()
@@ -146,6 +153,7 @@ def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        schedule.step()
         losses.append(loss.detach())
         now = time.monotonic()
         if dist.get_rank() == 0 and now - told_at > TELL_EVERY:
