@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tidegate.attach`: checks what it was given, agrees with the other ranks, registers the hook."""
 
+import math
 import os
 import sys
 
@@ -10,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _core
 from .engine import Engine
 from .errors import Error
-from .handle import Handle
+from .handle import Handle, average_densely
 from .policies import Policy, parse
 
 DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
@@ -20,7 +21,9 @@ DEPTH = 2
 class _Registered:
     """The state of the hook DDP keeps for good; who answers it may change."""
 
-    handle: Handle | None = None
+    def __init__(self, group):
+        self.group = group
+        self.handle: Handle | None = None
 
 
 class DisabledHandle:
@@ -40,6 +43,8 @@ class DisabledHandle:
 
 
 def _tidegate_hook(state, bucket):
+    if state.handle is None:  # the ranks could not agree on one
+        return average_densely(bucket, state.group)
     return state.handle.hook(bucket)
 
 
@@ -109,49 +114,55 @@ def _attach(
     link=None,
 ):
     """attach, and on an emulated link if one is described."""
-    registered = _check_model(model)
-    timeout = DEFAULT_TIMEOUT if timeout is None else float(timeout)
-    if not timeout > 0:
-        raise Error("config", f"timeout {timeout}: must be a number of seconds above 0")
-    engine = Engine(model.process_group, timeout, link)
-    # From here on a mistake of one rank is told to all, so that none is left waiting.
-    session, mistake = None, None
-    try:
-        chosen = _resolve_policy(policy, fixed)
-        session = _core.Session(
-            engine.rank,
-            engine.ranks,
-            chosen.name,
-            chosen.options,
-            exclude=[exclude] if isinstance(exclude, str) else list(exclude),
-            depth=DEPTH,
-            label=label,
-            trace=_trace_path(trace, engine.rank),
-        )
-    except Error as error:
-        mistake = (error.kind, str(error))
-    except (TypeError, ValueError) as error:
-        mistake = ("config", str(error))
-    fingerprint = session.fingerprint() if session else ""
-    try:
-        _agree(engine, mistake, fingerprint, model)
-    except Error:
-        engine.close()
-        raise
-    if registered is None:
-        registered = _register(model)
-    registered.handle = Handle(model, session, engine, scaler, optimizer, label)
-    return registered.handle
-
-
-def _check_model(model) -> _Registered | None:
-    """The hook's state if an earlier attach has registered it, else None."""
     if not isinstance(model, DistributedDataParallel):
         raise Error(
             "config",
             f"attach needs a model wrapped in DistributedDataParallel, not {type(model).__name__}; "
             "wrap it first: model = DDP(model)",
         )
+    engine = Engine(model.process_group, _seconds(timeout), link)
+    # From here on a mistake of one rank is told to all, so that none is left waiting.
+    try:
+        session, mistake = None, None
+        try:
+            _check_model(model)
+            chosen = _resolve_policy(policy, fixed)
+            session = _core.Session(
+                engine.rank,
+                engine.ranks,
+                chosen.name,
+                chosen.options,
+                exclude=[exclude] if isinstance(exclude, str) else list(exclude),
+                depth=DEPTH,
+                label=label,
+                trace=_trace_path(trace, engine.rank),
+                emulated=link or "",
+            )
+            registered = _register(model)
+        except Error as error:
+            mistake = (error.kind, str(error))
+        except (TypeError, ValueError) as error:
+            mistake = ("config", str(error))
+        scale = float(scaler.get_scale()) if scaler else None
+        _agree(engine, mistake, session.fingerprint() if session else "", model, scale)
+        registered.handle = Handle(model, session, engine, scaler, optimizer, label)
+    except BaseException:
+        engine.close()
+        raise
+    return registered.handle
+
+
+def _seconds(timeout) -> float:
+    try:
+        seconds = DEFAULT_TIMEOUT if timeout is None else float(timeout)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < 1e6:
+        raise Error("config", f"timeout {timeout}: must be a number of seconds above 0")
+    return seconds
+
+
+def _check_model(model) -> None:
     trained = [p for p in model.module.parameters() if p.requires_grad]
     if not trained:
         raise Error("config", "no parameter of the model requires a gradient: nothing to average")
@@ -167,11 +178,14 @@ def _check_model(model) -> _Registered | None:
             "config",
             "this model already has a Tidegate handle; call its detach() before attaching again",
         )
-    return registered
 
 
 def _register(model) -> _Registered:
-    registered = _Registered()
+    """The state of the model's hook; DDP takes a hook only once."""
+    registered = getattr(model, "_tidegate_registered", None)
+    if registered is not None:
+        return registered
+    registered = _Registered(model.process_group)
     try:
         model.register_comm_hook(registered, _tidegate_hook)
     except RuntimeError as error:
@@ -222,10 +236,10 @@ def _trace_path(trace, rank: int) -> str:
     return path if rank == 0 else ""
 
 
-def _agree(engine: Engine, mistake, fingerprint: str, model) -> None:
+def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:
     """Raises the same error on every rank if any rank is mistaken or differs from rank 0."""
     table = [(name, p.numel(), str(p.dtype)) for name, p in model.module.named_parameters()]
-    everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__))
+    everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__, scale))
     mistaken = [(rank, said[0]) for rank, said in enumerate(everyone) if said[0]]
     if mistaken:
         ranks = ", ".join(str(rank) for rank, _ in mistaken)
@@ -234,7 +248,10 @@ def _agree(engine: Engine, mistake, fingerprint: str, model) -> None:
         raise Error(kind, prefix + text)
     for rank, said in enumerate(everyone):
         for what, theirs, ours in zip(
-            ("settings", "parameters", "torch"), said[1:], everyone[0][1:], strict=True
+            ("settings", "parameters", "torch", "loss scale"),
+            said[1:],
+            everyone[0][1:],
+            strict=True,
         ):
             if theirs != ours:
                 raise Error(
@@ -248,5 +265,5 @@ def _difference(theirs, ours) -> str:
     if isinstance(ours, list):
         only = [entry for entry in theirs if entry not in ours][:1]
         missing = [entry for entry in ours if entry not in theirs][:1]
-        return f"{only or 'nothing'} instead of {missing or 'nothing'}"
+        return f"{only} instead of {missing}" if only or missing else "the same in another order"
     return f"[{theirs}] instead of [{ours}]"

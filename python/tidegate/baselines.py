@@ -40,7 +40,7 @@ class AllReduceHook:
             message = self._message(buffer)
             operation = self._engine.all_reduce(message, f"all-reduce of bucket {bucket.index()}")
             self._waiting.put((buffer, message, operation, future))
-            # A ring: every rank sends each of the N parts N-1 times, twice.
+            # A ring: every rank sends N-1 parts of 1/N, twice.
             self.bytes_sent += 2 * (1 - 1 / self._engine.ranks) * message.nbytes
         except BaseException as error:  # an error that leaves the hook breaks DDP's reducer
             self._fail(error)

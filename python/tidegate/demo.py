@@ -94,7 +94,7 @@ def check_range(option: str, value: int, low: int, high: int) -> None:
 
 def choose_policy(arguments):
     policy, method, ratio = arguments.policy, arguments.method, arguments.ratio
-    if policy is None:
+    if policy in (None, "fixed"):
         policy, method = "fixed", method or DEFAULT_METHOD
         levels = {row["name"]: row["level"] for row in _core.methods()}
         if ratio is None and levels.get(method) == "ratio":

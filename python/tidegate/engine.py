@@ -48,11 +48,13 @@ class PacedLink:
             handle, path[0] = tempfile.mkstemp(prefix="tidegate-link-", dir=folder)
             os.truncate(handle, nbytes)
             os.close(handle)
-        dist.broadcast_object_list(path, src=dist.get_global_rank(group, 0), group=group)
-        self._table = torch.from_file(path[0], shared=True, size=nbytes, dtype=torch.uint8)
-        dist.barrier(group)
-        if rank == 0:
-            os.unlink(path[0])
+        try:
+            dist.broadcast_object_list(path, src=dist.get_global_rank(group, 0), group=group)
+            self._table = torch.from_file(path[0], shared=True, size=nbytes, dtype=torch.uint8)
+            dist.barrier(group)
+        finally:
+            if rank == 0:
+                os.unlink(path[0])
         self._clocks = _core.PacedLink(description, rank, ranks, self._table.data_ptr(), nbytes)
 
     def start(self, collective: str, nbytes: int) -> int:
@@ -168,7 +170,9 @@ class Engine:
     def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
-        nbytes = tensor._nnz() * 8 if tensor.is_sparse else tensor.numel() * tensor.element_size()
+        nbytes = tensor.nbytes
+        if tensor.is_sparse:
+            nbytes = tensor._indices().nbytes + tensor._values().nbytes
         return self._remember(Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text))
 
     def _remember(self, operation: Operation) -> Operation:

@@ -26,6 +26,7 @@ from .progress import Progress
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
 LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
+SETTLE = 1.7  # seconds after which every rank that waits has said where it is (see Progress)
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -55,6 +56,13 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
 
 
+def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
+    """What DDP would do without a hook."""
+    buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
+    work = dist.all_reduce(buffer, group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
 class Handle:
     """What `tidegate.attach` returns."""
 
@@ -72,13 +80,16 @@ class Handle:
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._inbox: queue.SimpleQueue[ReadyBucket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
-        self._error: Error | None = None  # once there is one, it stays: the ranks are out of step
+        self._error: BaseException | None = (
+            None  # once there is one, it stays: the ranks are out of step
+        )
         self._error_shown = False
         self._stopping = threading.Event()
         self._closed = False
         self._inbox_closed = False
         self._step: list[ReadyBucket] = []  # the buckets of the present step
         self._flying: deque[Flying] = deque()
+        self._looking_at: Flying | None = None  # whose outcome is being waited for or used
         self._loss_scale = 1.0
         self._thread = threading.Thread(target=self._work, name=f"tidegate {label}", daemon=True)
         self._thread.start()
@@ -158,7 +169,7 @@ class Handle:
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
         if self._closed:
-            return self._average_densely(bucket)
+            return average_densely(bucket, self._parent)
         if bucket.index() == 0:
             self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
             self._raise_after_backward()
@@ -196,12 +207,6 @@ class Handle:
         except RuntimeError:  # under join() the hook runs outside backward: raise on the next call
             after_backward()
 
-    def _average_densely(self, bucket) -> torch.futures.Future:
-        size = dist.get_world_size(self._parent)
-        buffer = bucket.buffer().mul_(1.0 / size)
-        work = dist.all_reduce(buffer, group=self._parent, async_op=True)
-        return work.get_future().then(lambda future: future.value()[0])
-
     # --- the exchange thread ---
 
     def _work(self) -> None:
@@ -214,7 +219,7 @@ class Handle:
                 except BaseException as error:  # whatever it is, nobody may be left waiting
                     self._fail(error)
             if self._error is not None:
-                self._flying.clear()
+                self._flying.clear()  # the engine keeps what is pending
                 self._resolve(range(len(self._step)))
 
     def _take_bucket(self) -> bool:
@@ -271,6 +276,8 @@ class Handle:
             else:
                 tensor = None
                 operation = self._engine.start(issue)
+                if issue.bucket >= 0:  # its memory may be DDP's: it must live as long
+                    operation.tensors += (self._step[issue.bucket].buffer,)
             self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
 
     def _wait(self) -> bool:
@@ -278,20 +285,23 @@ class Handle:
         when it has arrived."""
         if not self._flying:
             return False
-        flying = self._flying[0]
-        if not flying.operation.done(STEP_OF_WAIT if self._step_is_here() else 0.0):
+        flying = self._looking_at = self._flying[0]
+        nothing_can_come = self._step_is_here() or self._inbox_closed
+        if not flying.operation.done(STEP_OF_WAIT if nothing_can_come else 0.0):
             if self._stopping.is_set():
                 raise Error("peer", "the process ends while a collective is under way")
             if time.monotonic() - flying.operation.began > LONG_WAIT:
                 self._progress.note_sometimes(self._position(flying))
+            self._looking_at = None
             return False
-        self._flying.popleft()
         finite = flying.foreign is None or is_finite(flying.foreign)
         with self._lock:
             step = self._session.step
             self._session.complete(flying.bucket, flying.round, finite)
             finished = self._session.take_finished()
             step_ended = self._session.step != step
+        self._looking_at = None
+        self._flying.popleft()
         self._resolve(finished)
         if step_ended:
             self._progress.note_sometimes((step + 1, 0, 0))
@@ -317,29 +327,45 @@ class Handle:
 
     def _fail(self, error: BaseException) -> None:
         """Keeps the error for the user's thread, with all that is known about where it happened."""
-        kind = error.kind if isinstance(error, Error) else "peer"
-        text = str(error) or repr(error)
-        if self._flying:
-            flying = self._flying[0]
-            position = self._position(flying)
-            what = "statistics round" if flying.bucket < 0 else f"bucket {flying.bucket}"
-            waited = time.monotonic() - flying.operation.began
-            self._progress.note(position, f"{kind} in {flying.operation.text}")
-            laggards = self._progress.laggards(position)
-            text = (
-                f"rank {self._engine.rank} of {self._engine.ranks} gave up in step {position[0]}, "
-                f"{what}, round {flying.round}, {flying.operation.text}, after {waited:.1f} s: "
-                f"{text}. {laggards} Look at the logs of those ranks first; if they were only "
-                f"slow, attach with a timeout above {self._engine.timeout:g} s."
-            )
-        else:
-            step = self._session.step
-            text = f"rank {self._engine.rank} of {self._engine.ranks}, step {step}: {text}"
-            self._progress.note((step, 0, 0), kind)
-        failure = Error(kind, text)
-        failure.__cause__ = error
-        self._session.note_fault(kind, text)
+        try:
+            text = self._describe_failure(error)
+            kind = error.kind if isinstance(error, Error) else "unsupported"
+            self._session.note_fault(kind, text)
+        except Exception as another:  # a report that fails must not hide what it reports
+            text = f"{error}; and the report of it failed: {another!r}"
+        if isinstance(error, Error):
+            failure = Error(error.kind, text)
+            failure.__cause__ = error
+        else:  # not the network's fault: it keeps its type
+            failure = error
+            failure.add_note(text)
         self._error = failure
+
+    def _describe_failure(self, error: BaseException) -> str:
+        kind = error.kind if isinstance(error, Error) else type(error).__name__
+        text = str(error) or repr(error)
+        who = f"rank {self._engine.rank} of {self._engine.ranks}"
+        flying = self._looking_at
+        if flying is None:
+            step = self._session.step
+            self._progress.note((step, 0, 0), kind)
+            return f"{who}, step {step}: {text}"
+        position = self._position(flying)
+        what = "statistics round" if flying.bucket < 0 else f"bucket {flying.bucket}"
+        waited = time.monotonic() - flying.operation.began
+        self._progress.note(position, f"{kind} in {flying.operation.text}")
+        text = (
+            f"{who} gave up in step {position[0]}, {what}, round {flying.round}, "
+            f"{flying.operation.text}, after {waited:.1f} s: {text}."
+        )
+        if kind not in ("peer", "timeout"):
+            return text
+        # A broken connection is seen at once; give the healthy ranks time to say where they are.
+        time.sleep(max(0.0, SETTLE - waited))
+        return (
+            f"{text} {self._progress.laggards(position)} Look at the logs of those ranks first; if "
+            f"they were only slow, attach with a timeout above {self._engine.timeout:g} s."
+        )
 
     def _close(self, exiting: bool = False) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 """Where every rank is, kept in the job's store, so that a time-out can name who lags behind."""
 
 import contextlib
+import threading
 import time
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ class Progress:
         self._store.set_timeout(timedelta(seconds=STORE_PATIENCE))
         self._noted_at = 0.0
         self._noted = None
+        self._silent = False  # the store did not answer once, and will not be asked again
         self.note((0, 0, 0))
 
     def note(self, position: tuple[int, int, int], state: str = "") -> None:
@@ -26,19 +28,34 @@ class Progress:
         with a state when this rank gives up."""
         self._noted_at = time.monotonic()
         self._noted = position
-        # An error here means that the store's process is gone; the collectives will say so.
-        with contextlib.suppress(RuntimeError):
-            self._store.set(str(self.rank), " ".join(map(str, position)) + f" {state}")
+        self._ask(
+            lambda: self._store.set(str(self.rank), " ".join(map(str, position)) + f" {state}")
+        )
 
     def note_sometimes(self, position: tuple[int, int, int]) -> None:
         if position != self._noted and time.monotonic() - self._noted_at > EVERY:
             self.note(position)
 
+    def _ask(self, question):
+        """The store's answer, or None if there is none in time. In a thread of its own: a store
+        whose process has stopped blocks its clients, whatever their time-out."""
+        answers = []
+
+        def ask():
+            with contextlib.suppress(RuntimeError):
+                answers.append(question())
+
+        if not self._silent:
+            thread = threading.Thread(target=ask, daemon=True)
+            thread.start()
+            thread.join(STORE_PATIENCE)
+            self._silent = thread.is_alive()
+        return answers[0] if answers else None
+
     def laggards(self, position: tuple[int, int, int]) -> str:
         """One sentence about the ranks that are behind `position`."""
-        try:
-            notes = self._store.multi_get([str(rank) for rank in range(self.ranks)])
-        except RuntimeError:
+        notes = self._ask(lambda: self._store.multi_get([str(rank) for rank in range(self.ranks)]))
+        if notes is None:
             return "The store, usually kept by rank 0, does not answer: who lags is unknown."
         behind, gave_up = [], []
         for rank, note in enumerate(notes):

@@ -179,12 +179,9 @@ TEST_F(PipelineTest, IsNotFinishedBeforeTheLastBucketHasCome) {
   EXPECT_TRUE(pipeline.finished());
 }
 
-TEST_F(PipelineTest, FinishesABucketThatNeedsNoRound) {
+TEST_F(PipelineTest, ABucketWithoutRoundsIsAnError) {
   Pipeline pipeline = make(2);
-  add_all(pipeline, {0, 1, 0});
-  EXPECT_EQ(drain(pipeline), (Tickets{{1, 1}}));
-  EXPECT_TRUE(pipeline.finished());
-  EXPECT_EQ(finished_.size(), 3u);
+  EXPECT_TRUE(fails(Fault::config, [&] { pipeline.add(ask(0), 0, true); }));
 }
 
 TEST_F(PipelineTest, MoreRoundsThanAnnouncedAreAnError) {

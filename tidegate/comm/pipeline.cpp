@@ -27,6 +27,7 @@ void Pipeline::add(Exchange exchange, int rounds, bool last) {
   if (closed_) {
     fail(Fault::config, "bucket ", lanes_.size(), " was added after the last bucket of the step");
   }
+  if (rounds < 1) fail(Fault::config, "bucket ", lanes_.size(), " announces ", rounds, " rounds");
   lanes_.push_back({.exchange = std::move(exchange), .rounds = rounds});
   closed_ = last;
   ++unfinished_;
@@ -34,7 +35,6 @@ void Pipeline::add(Exchange exchange, int rounds, bool last) {
 
 std::optional<Ticket> Pipeline::next() {
   while (first_open_ < lanes_.size() && lanes_[first_open_].issued == lanes_[first_open_].rounds) {
-    if (lanes_[first_open_].rounds == 0) advance(static_cast<int>(first_open_));
     ++first_open_;
   }
   // A bucket that has not come yet competes with its first round: nothing later may overtake it.

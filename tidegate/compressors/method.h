@@ -78,8 +78,8 @@ std::span<const Method> methods();
 const Method& find_method(std::string_view name);
 Route parse_route(std::string_view name);
 
-// A choice checked against its row: level in range, route one of the method's. An empty route means
-// the method's default.
+// A choice checked against its row: level in range, route one of the method's. "auto" is the
+// method's default route.
 Choice make_choice(std::string_view method, double ratio = 1.0, std::string_view route = "auto");
 
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.

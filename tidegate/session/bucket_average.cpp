@@ -76,6 +76,9 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
   }
   if (native(ready, choice)) {
     release_into(gradient, ready.loss_scale);
+    const double scale = ready.loss_scale;
+    report_.gradient_energy = kernels::sum_of_squares(gradient) / (scale * scale);
+    report_.sent_energy = report_.gradient_energy;
     kernels::narrow(gradient, 1.0f / static_cast<float>(place_.ranks), ready.element, halves);
     co_yield AllReduce{ready.data, ready.element, Route::engine};
     report_.sent_elements = halves.size();

@@ -37,8 +37,8 @@ Session::Session(Place place, Settings settings)
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
   if (settings_.trace) {
-    settings_.trace(
-        start_event(settings_.label, place_, settings_.policy, settings_.options, settings_.depth));
+    settings_.trace(start_event(settings_.label, place_, settings_.policy, settings_.options,
+                                settings_.depth, settings_.emulated));
   }
 }
 
@@ -192,7 +192,8 @@ void Session::finish_step() {
     record.decode_seconds += bucket.decode_seconds;
     record.bytes_sent += bucket.bytes_sent;
   }
-  if (residuals_in_use()) settle_residuals();
+  figures_.watched = residuals_in_use();
+  if (figures_.watched) settle_residuals();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
@@ -253,15 +254,26 @@ void Session::wire_ends(std::int64_t now) {
 void Session::run(Engine& engine) {
   if (!engines_agree_) agree(engine);
   std::deque<std::pair<Ticket, Engine::Operation>> in_flight;
-  while (true) {
-    while (const auto ticket = next()) {
-      in_flight.emplace_back(*ticket, engine.start(request(*ticket)));
+  try {
+    while (true) {
+      while (const auto ticket = next()) {
+        in_flight.emplace_back(*ticket, engine.start(request(*ticket)));
+      }
+      if (in_flight.empty()) return;
+      const auto [ticket, operation] = in_flight.front();
+      in_flight.pop_front();
+      engine.wait(operation);
+      complete(ticket);
     }
-    if (in_flight.empty()) break;
-    const auto [ticket, operation] = in_flight.front();
-    in_flight.pop_front();
-    engine.wait(operation);
-    complete(ticket);
+  } catch (...) {
+    // The caller may free its memory now: nobody must write into it any more.
+    for (const auto& [ticket, operation] : in_flight) {
+      try {
+        engine.wait(operation);
+      } catch (const Error&) {
+      }
+    }
+    throw;
   }
 }
 
@@ -304,7 +316,7 @@ void Session::load(const State& state) {
          state.place.ranks, ", but this is rank ", place_.rank, " of ", place_.ranks,
          "; every rank must load what it saved itself");
   }
-  if (pipeline_ || !submitted_.empty() || statistics_.waiting()) {
+  if (pipeline_ || !submitted_.empty()) {
     fail(Fault::checkpoint, "a state can only be loaded between two steps");
   }
   for (const auto& [name, values] : state.residuals) {

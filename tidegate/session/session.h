@@ -38,7 +38,8 @@ struct Settings {
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
   int depth = 2;                     // buckets in flight with rounds still to come
   std::string label;
-  TraceSink trace;  // empty = no trace
+  std::string emulated;  // the link that times are emulated for, if they are
+  TraceSink trace;       // empty = no trace
   Clock clock = monotonic_nanoseconds;
 };
 
@@ -53,7 +54,7 @@ struct Totals {
   double exchange_seconds = 0;     // first bucket ready to last bucket done
   double gradient_energy = 0;      // of the last step
   double residual_energy = 0;      // of the last step
-  std::int64_t skipped_steps = 0;  // steps whose result was not finite
+  std::int64_t skipped_steps = 0;  // steps with a NaN or Inf, seen while something may be waiting
 };
 
 // What must survive a restart, by layer name. Of one rank.

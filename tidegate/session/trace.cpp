@@ -87,7 +87,7 @@ TraceSink trace_to_file(const std::string& path) {
 }
 
 std::string start_event(std::string_view label, Place place, std::string_view policy,
-                        const Options& options, int depth) {
+                        const Options& options, int depth, std::string_view emulated) {
   Json json = event("start", 0);
   json["label"] = label;
   json["rank"] = place.rank;
@@ -95,6 +95,7 @@ std::string start_event(std::string_view label, Place place, std::string_view po
   json["policy"] = policy;
   json["options"] = options;
   json["depth"] = depth;
+  if (!emulated.empty()) json["emulated_link"] = emulated;  // then all times are
   json["wire_version"] = wire::kVersion;
   return dump(json);
 }
@@ -106,7 +107,7 @@ std::string step_event(const StepFigures& figures) {
   json["ms"] = phases_json(figures.record.compress_seconds, figures.record.wire_seconds,
                            figures.record.decode_seconds);
   json["bytes_sent"] = figures.record.bytes_sent;
-  json["finite"] = figures.record.finite != 0;
+  json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
   for (const BucketFigures& bucket : figures.buckets)
     json["buckets"].push_back(bucket_json(bucket));
   // [milliseconds since the first bucket was ready, what, bucket, round], in order.

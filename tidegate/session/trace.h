@@ -22,7 +22,7 @@ TraceSink trace_to_file(const std::string& path);
 struct Moment {
   std::int64_t nanoseconds = 0;
   std::string_view what;  // ready, issue, arrive, done
-  int bucket = 0;         // -1: the statistics round
+  int bucket = 0;
   int round = 0;
 };
 
@@ -41,12 +41,13 @@ struct StepFigures {
   std::int64_t step = 0;
   double seconds = 0;  // from the first bucket being ready to the last being done
   Record record;
+  bool watched = true;  // whether anybody looked if the results are finite
   std::vector<BucketFigures> buckets;
   std::vector<Moment> moments;
 };
 
 std::string start_event(std::string_view label, Place place, std::string_view policy,
-                        const Options& options, int depth);
+                        const Options& options, int depth, std::string_view emulated = {});
 std::string step_event(const StepFigures& figures);
 std::string decision_event(const Question& question, const Decision& decision);
 std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);
