@@ -170,9 +170,8 @@ class Engine:
     def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
-        nbytes = tensor.nbytes
-        if tensor.is_sparse:
-            nbytes = tensor._indices().nbytes + tensor._values().nbytes
+        parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
+        nbytes = sum(part.nbytes for part in parts)
         return self._remember(Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text))
 
     def _remember(self, operation: Operation) -> Operation:
