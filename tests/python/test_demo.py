@@ -86,7 +86,13 @@ def started(folder: Path):
     command = [*DEMO, "--ranks", "2", "--trace", str(folder / "trace.jsonl")]
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # In the background of a script SIGINT is ignored, and children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             wait_until(lambda: len(workers_of(process.pid)) == 2)
