@@ -269,7 +269,7 @@ def follow(workers: Workers, display) -> dict[str, dict]:
 def figures(message: dict) -> dict[str, str]:
     return {
         "loss": f"loss {number(message['loss'], '.3f')}",
-        "pace": f"{1e3 * message['seconds'] / message['step']:.0f} ms/step",
+        "pace": f"{1e3 * message['seconds'] / message['step']:.0f} ms/step emulated",
         "sent": f"{message['bytes_sent'] / 1e6:.1f} MB sent",
     }
 

@@ -22,9 +22,9 @@ TEST(Request, TellsWhatOneRankContributes) {
 TEST(Request, DescribesItselfForErrorTexts) {
   std::array<std::byte, 24> bytes{};
   const std::span all(bytes);
-  EXPECT_EQ(describe(AllReduce{all}), "all-reduce of 24 bytes");
+  EXPECT_EQ(describe(AllReduce{all}), "all-reduce of 24 bytes of fp32 by engine");
   EXPECT_EQ(describe(AllGather{all.first(8), all}), "all-gather of 8 bytes");
-  EXPECT_EQ(describe(Broadcast{all, 2}), "broadcast of 24 bytes");
+  EXPECT_EQ(describe(Broadcast{all, 2}), "broadcast of 24 bytes from rank 2");
   EXPECT_EQ(describe(Foreign{3}), "all-reduce of a tensor of the caller's");
 }
 

@@ -54,7 +54,14 @@ Round round_of(const Request& request) {
 std::string describe(const Request& request) {
   const Round round = round_of(request);
   if (round.collective == Collective::foreign) return "all-reduce of a tensor of the caller's";
-  return concat(name(round.collective), " of ", round.bytes, " bytes");
+  const std::string text = concat(name(round.collective), " of ", round.bytes, " bytes");
+  if (const auto* reduce = std::get_if<AllReduce>(&request)) {
+    return concat(text, " of ", name(reduce->element), " by ", name(reduce->route));
+  }
+  if (const auto* broadcast = std::get_if<Broadcast>(&request)) {
+    return concat(text, " from rank ", broadcast->root);
+  }
+  return text;
 }
 
 }  // namespace tidegate

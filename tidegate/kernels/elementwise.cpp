@@ -72,6 +72,7 @@ Accumulated Accumulate(std::span<const float> gradient, float factor, std::span<
   for (std::size_t block = 0; block < gradient.size(); block += kBlock) {
     Vec incoming = hn::Zero(d);
     Vec waiting = hn::Zero(d);
+    Vec product = hn::Zero(d);
     const std::size_t end = std::min(block + kBlock, gradient.size());
     for_each_vector(block, end, [&](std::size_t i, std::size_t count) {
       const Vec raw = load(g + i, count);
@@ -85,8 +86,10 @@ Accumulated Accumulate(std::span<const float> gradient, float factor, std::span<
       store(sum, r + i, count);
       incoming = hn::MulAdd(scaled, scaled, incoming);
       waiting = hn::MulAdd(sum, sum, waiting);
+      product = hn::MulAdd(scaled, old, product);
     });
     result.gradient += total(incoming);
+    result.product += total(product);
     result.residual += total(waiting);
   }
   return result;

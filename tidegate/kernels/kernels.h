@@ -15,7 +15,16 @@ namespace tidegate::kernels {
 struct Accumulated {
   double gradient = 0;        // |factor * gradient|^2 over its finite elements
   double residual = 0;        // |residual|^2 afterwards
+  double product = 0;         // <factor * gradient, residual before>
   std::size_t nonfinite = 0;  // how many elements of the gradient are NaN or Inf
+
+  Accumulated& operator+=(const Accumulated& other) {
+    gradient += other.gradient;
+    residual += other.residual;
+    product += other.product;
+    nonfinite += other.nonfinite;
+    return *this;
+  }
 };
 
 // residual += factor * gradient. Where the gradient is NaN or Inf the residual keeps its value, so
@@ -24,8 +33,9 @@ Accumulated accumulate(std::span<const float> gradient, float factor, std::span<
 
 // Moves the elements of largest magnitude out of `values` into `picked` (zero stays behind), with
 // their indices, in index order; of equal magnitudes the lowest indices go first. Magnitudes
-// compare as integers: NaN > Inf > finite. Moves exactly min(picked.size(), values.size()) elements
-// and returns their number. `indices` has the size of `picked`; values.size() < 2^32.
+// compare as integers: NaN > Inf > finite. Zeros are never taken: moves exactly picked.size()
+// elements, or all that are not zero, and returns their number. `indices` has the size of `picked`;
+// values.size() < 2^32. For long vectors Top (top.h) is several times faster.
 std::size_t take_largest(std::span<float> values, std::span<std::uint32_t> indices,
                          std::span<float> picked);
 

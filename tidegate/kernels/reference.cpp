@@ -18,6 +18,7 @@ Accumulated accumulate(std::span<const float> gradient, float factor, std::span<
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     if (std::isfinite(gradient[i])) {
       const float g = factor * gradient[i];
+      result.product += static_cast<double>(g) * residual[i];
       residual[i] += g;
       result.gradient += static_cast<double>(g) * g;
     } else {
@@ -30,9 +31,11 @@ Accumulated accumulate(std::span<const float> gradient, float factor, std::span<
 
 std::size_t take_largest(std::span<float> values, std::span<std::uint32_t> indices,
                          std::span<float> picked) {
-  const std::size_t kept = std::min(picked.size(), values.size());
-  std::vector<std::uint32_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0u);
+  std::vector<std::uint32_t> order;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (magnitude(values[i]) > 0) order.push_back(static_cast<std::uint32_t>(i));
+  }
+  const std::size_t kept = std::min(picked.size(), order.size());
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return magnitude(values[a]) > magnitude(values[b]);
   });

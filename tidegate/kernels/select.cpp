@@ -118,6 +118,7 @@ Cut find_cut(std::span<const float> values, std::size_t kept) {
   std::uint32_t prefix = radix_step<11>(values, 0, 20, wanted);
   prefix = radix_step<10>(values, prefix, 10, wanted);
   prefix = radix_step<10>(values, prefix, 0, wanted);
+  if (prefix == 0) return {};  // fewer than that are not zero: all of them
   return {.magnitude = prefix, .ties = wanted};
 }
 

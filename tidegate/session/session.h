@@ -103,8 +103,6 @@ class Session {
   void note_end();
 
  private:
-  static constexpr int kStatisticsBucket = -1;
-
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
   void admit(const ReadyBucket& ready);

@@ -10,7 +10,6 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kSlot = wire::slot_bytes(sizeof(Record));
-constexpr int kStatisticsBucket = -1;
 
 wire::Stamp stamp_of(std::int64_t step, int rank) {
   return {.kind = wire::Kind::record, .step = step, .bucket = kStatisticsBucket, .rank = rank};

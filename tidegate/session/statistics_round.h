@@ -14,6 +14,9 @@
 
 namespace tidegate {
 
+// Where a statistics round stands among the buckets: in tickets, messages and error texts.
+inline constexpr int kStatisticsBucket = -1;
+
 class StatisticsRound {
  public:
   explicit StatisticsRound(Place place);
