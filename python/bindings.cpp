@@ -272,6 +272,7 @@ void bind_tables(nb::module_& module) {
       row["name"] = method.name;
       row["summary"] = method.summary;
       row["level"] = method.level == Level::ratio ? "ratio" : "none";
+      row["bits"] = method.bits;
       nb::list routes;
       for (Route route : method.routes) routes.append(name(route));
       row["routes"] = routes;

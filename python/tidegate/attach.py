@@ -219,9 +219,8 @@ def _resolve_policy(policy, fixed: dict) -> Policy:
             "config",
             f'{", ".join(given)}: these arguments go with policy="fixed", not "{chosen.name}"',
         )
-    for key in ("rank", "bits"):
-        if key in given:
-            raise Error("config", f"no method of this version has a {key}; leave it out")
+    if "rank" in given:
+        raise Error("config", "no method of this version has a rank; leave it out")
     if "ratio" in given:
         given["ratio"] = repr(float(given["ratio"]))
     return Policy("fixed", {**chosen.options, **{k: str(v) for k, v in given.items()}})

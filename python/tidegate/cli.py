@@ -136,6 +136,7 @@ def show_methods(arguments) -> int:
     columns = {
         "method": lambda row: row["name"],
         "level": lambda row: row["level"],
+        "bits": lambda row: " ".join(map(str, row["bits"])) or "-",
         "routes": lambda row: ", ".join(row["routes"]),
         "error feedback": lambda row: "yes" if row["error_feedback"] else "no",
         "what it sends": lambda row: row["summary"],

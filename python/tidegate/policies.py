@@ -18,10 +18,19 @@ class Policy:
 class Fixed(Policy):
     """One method at one level from the first step to the last."""
 
-    def __init__(self, method: str, ratio: float | None = None, route: str = "auto"):
-        options = {"method": method, "route": route}
+    def __init__(
+        self,
+        method: str,
+        ratio: float | None = None,
+        bits: int | None = None,
+        route: str = "auto",
+        select: str = "about",
+    ):
+        options = {"method": method, "route": route, "select": select}
         if ratio is not None:
             options["ratio"] = repr(float(ratio))
+        if bits is not None:
+            options["bits"] = str(bits)
         super().__init__("fixed", options)
 
 

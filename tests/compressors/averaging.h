@@ -75,7 +75,7 @@ class Averaging {
 inline Vector sent_of(const Vector& old, const Vector& gradient, const Vector& residual) {
   Vector sent(gradient.size());
   for (std::size_t i = 0; i < sent.size(); ++i) {
-    if (residual[i] == 0) sent[i] = old[i] + gradient[i];
+    sent[i] = (old[i] + gradient[i]) - residual[i];  // exact: what is left is small or all
   }
   return sent;
 }

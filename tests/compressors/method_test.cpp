@@ -36,7 +36,7 @@ TEST(Routes, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
 }
 
 TEST(Choices, TakeTheDefaultRouteOfTheMethod) {
-  EXPECT_EQ(make_choice("topk", 0.01), (Choice{&find_method("topk"), 0.01, Route::all_gather}));
+  EXPECT_EQ(make_choice("topk", 0.01), (Choice{&find_method("topk"), 0.01, Route::all_gather, 16}));
   EXPECT_EQ(make_choice("artopk-var", 1.0),
             (Choice{&find_method("artopk-var"), 1.0, Route::engine}));
   EXPECT_EQ(make_choice("dense"), (Choice{&find_method("dense"), 1.0, Route::engine}));
@@ -76,7 +76,7 @@ TEST(Choices, OfAMethodWithoutRatioAreEqualWhateverTheRatio) {
 }
 
 TEST(Choices, DescribeThemselves) {
-  EXPECT_EQ(describe(make_choice("topk", 0.01)), "topk 0.01 by allgather");
+  EXPECT_EQ(describe(make_choice("topk", 0.01)), "topk 0.01 in 16 bits by allgather");
   EXPECT_EQ(describe(make_choice("artopk-star", 0.5)), "artopk-star 0.5 by engine");
   EXPECT_EQ(describe(make_choice("dense")), "dense by engine");
 }

@@ -4,12 +4,16 @@
 //
 // The first 16 bytes say what is expected and how to read the rest:
 //
-//   0     bits 0-1: kind of message   bit 2: seal the rest first   bit 3: the count fits the
-//   payload 1     bucket 2-5   elements of the dense vector 6-9   entries the header claims, if
-//   sealed 10-13 payload bytes, if sealed; no more than there are 14-15 zero
+//   0      bits 0-1: kind of message; bit 2: seal the rest first; bits 3-5: code of the values
+//   1      bucket
+//   2-5    elements of the dense vector
+//   6-9    entries the header claims, if sealed
+//   10-13  payload bytes, if sealed; all if there are fewer
+//   14-15  nothing
 //
 // Bytes that are not sealed are a slot as it came from the network. Sealed ones are the payload of
 // a message with a good header and checksum, so that decoding goes as far as it can.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,7 +23,7 @@
 #include <vector>
 
 #include "tidegate/base/error.h"
-#include "tidegate/wire/message.h"
+#include "tidegate/wire/sparse.h"
 
 namespace {
 
@@ -29,11 +33,13 @@ using tidegate::Fault;
 namespace wire = tidegate::wire;
 
 constexpr std::size_t kControlBytes = 16;
+// Bounds what a claimed size makes the decoder allocate: larger vectors hold nothing new.
+constexpr std::size_t kMostElements = 1 << 17;
 
 struct Control {
   wire::Kind kind = wire::Kind::sparse;
   bool seal = false;
-  bool count_fits = false;
+  std::uint8_t code = 0;
   int bucket = 0;
   std::uint32_t elements = 0;
   std::uint32_t count = 0;
@@ -57,7 +63,7 @@ Control read_control(std::span<const std::uint8_t> bytes) {
                                    wire::Kind::sparse};
   return {.kind = kKinds[bytes[0] & 3],
           .seal = (bytes[0] & 4) != 0,
-          .count_fits = (bytes[0] & 8) != 0,
+          .code = static_cast<std::uint8_t>((bytes[0] >> 3) & 7),
           .bucket = bytes[1],
           .elements = read32(bytes, 2),
           .count = read32(bytes, 6),
@@ -72,14 +78,11 @@ void seal_around(const Control& control, const wire::Stamp& stamp,
   if (!payload.empty()) {
     std::memcpy(wire::payload_of(slot).data(), payload.data(), payload.size());
   }
-  const std::size_t entry = control.kind == wire::Kind::sparse ? 8 : 4;
-  std::size_t length = control.length % (payload.size() + 1);
-  std::size_t count = control.count;
-  if (control.count_fits) {
-    length = payload.size() / entry * entry;
-    count = length / entry;
-  }
-  wire::seal(slot, stamp, count, control.elements, length);
+  wire::seal(slot, stamp,
+             {.code = control.code,
+              .count = control.count,
+              .elements = control.elements % (kMostElements + 1),
+              .bytes = std::min<std::size_t>(control.length, payload.size())});
 }
 
 void check_indices(std::span<const std::uint32_t> indices, std::size_t elements) {
@@ -89,34 +92,47 @@ void check_indices(std::span<const std::uint32_t> indices, std::size_t elements)
   }
 }
 
-// What was decoded, when encoded again, is the message that came in.
-void check_same(std::span<const std::byte> slot, std::span<const std::byte> again,
-                std::size_t payload) {
-  const std::size_t used = wire::kHeaderBytes + payload;
-  require(used <= slot.size(), "the message does not fit into the slot it came in");
-  require(std::memcmp(slot.data(), again.data(), used) == 0, "encoding it again gives other bytes");
-}
-
 void decode(std::span<const std::byte> slot, const wire::Stamp& stamp, std::size_t elements) {
-  std::vector<std::byte> again;
-  if (stamp.kind == wire::Kind::sparse) {
-    wire::Entries entries;
-    wire::decode_sparse(slot, stamp, elements, entries);
-    check_indices(entries.indices, elements);
-    require(entries.values.size() == entries.indices.size(), "indices without values");
-    again.resize(wire::sparse_slot_bytes(entries.indices.size()));
-    wire::encode_sparse(again, stamp, elements, entries.indices, entries.values);
-    check_same(slot, again, 8 * entries.indices.size());
-  } else if (stamp.kind == wire::Kind::indices) {
-    Buffer<std::uint32_t> indices;
-    wire::decode_indices(slot, stamp, elements, indices);
-    check_indices(indices, elements);
-    again.resize(wire::indices_slot_bytes(indices.size()));
-    wire::encode_indices(again, stamp, elements, indices);
-    check_same(slot, again, 4 * indices.size());
-  } else {
+  if (stamp.kind == wire::Kind::record) {
     std::vector<std::byte> record(elements % 4096);
     wire::decode_record(slot, stamp, record);
+    return;
+  }
+  std::vector<std::byte> again(slot.size());
+  Buffer<std::uint32_t> indices;
+  if (stamp.kind == wire::Kind::indices) {
+    wire::decode_indices(slot, stamp, elements, indices);
+    // There is one code for a list: encoding it again gives the message that came in.
+    require(wire::encode_indices(again, stamp, elements, indices) == indices.size(),
+            "what was decoded does not fit into the slot it came in");
+    const std::size_t used = wire::kHeaderBytes + wire::open(slot, stamp).content.bytes;
+    require(std::memcmp(slot.data() + wire::kHeaderBytes, again.data() + wire::kHeaderBytes,
+                        used - wire::kHeaderBytes) == 0,
+            "encoding it again gives other bytes");
+    check_indices(indices, elements);
+    return;
+  }
+  wire::Entries entries;
+  wire::decode_sparse(slot, stamp, elements, entries);
+  check_indices(entries.indices, elements);
+  require(entries.values.size() == entries.indices.size(), "indices without values");
+  // The sum of one message is its values in their places, on one thread and on two.
+  wire::Stamp first = stamp;
+  first.rank = 0;
+  std::vector<std::byte> resealed(slot.begin(), slot.end());
+  wire::seal(resealed, first, wire::open(slot, stamp).content);
+  std::vector<float> expected(elements);
+  for (std::size_t i = 0; i < entries.indices.size(); ++i) {
+    expected[entries.indices[i]] += entries.values[i];
+  }
+  tidegate::Workers two(2);
+  for (tidegate::Workers* workers : {static_cast<tidegate::Workers*>(nullptr), &two}) {
+    std::vector<float> sums(elements);
+    wire::add_sparse(resealed, 1, first, 1.0f, sums, workers);
+    for (std::size_t i = 0; i < elements; ++i) {
+      require(sums[i] == expected[i] || (sums[i] != sums[i] && expected[i] != expected[i]),
+              "the sum differs from the entries");
+    }
   }
 }
 
@@ -136,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!rest.empty()) std::memcpy(slot.data(), rest.data(), rest.size());
   }
   try {
-    decode(slot, stamp, control.elements);
+    decode(slot, stamp, control.elements % (kMostElements + 1));
   } catch (const Error& error) {
     require(error.kind() == Fault::wire, error.what());
   }

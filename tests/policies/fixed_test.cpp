@@ -94,9 +94,25 @@ TEST(Fixed, RefusesRatiosThatAreNoNumbers) {
   }
 }
 
+TEST(Fixed, TakesBitsAndTheKindOfSelection) {
+  const Choice choice =
+      choice_of({{"method", "topk"}, {"ratio", "0.01"}, {"bits", "8"}, {"select", "exactly"}});
+  EXPECT_EQ(choice.bits, 8);
+  EXPECT_EQ(choice.keep, kernels::Keep::exactly);
+  for (const char* bits : {"3", "-8", "8.5", "1e9", "many"}) {
+    EXPECT_TRUE(fails(Fault::config,
+                      making({{"method", "topk"}, {"ratio", "0.01"}, {"bits", bits}}), {"bits"}))
+        << bits;
+  }
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"bits", "8"}}), {"8 bits"}));
+  EXPECT_TRUE(fails(Fault::config,
+                    making({{"method", "topk"}, {"ratio", "0.01"}, {"select", "all"}}),
+                    {"about", "exactly"}));
+}
+
 TEST(Fixed, RefusesOptionsItDoesNotHave) {
   EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"level", "1"}}),
-                    {"no option \"level\"", "method, ratio, route"}));
+                    {"no option \"level\"", "method, ratio, bits, route, select"}));
 }
 
 TEST(Fixed, RefusesRoutesThatDoNotExistOrThatTheMethodCannotTake) {

@@ -104,8 +104,8 @@ def averages_by_torch(rank, ranks, method):
     return averages
 
 
-def averages_in_process(ranks, method, run):
-    options = {"method": method}
+def averages_in_process(ranks, method, run, **options):
+    options["method"] = method
     if method not in ("dense", "fp16", "bf16"):
         options["ratio"] = "0.03"
     sessions = [_core.Session(rank, ranks, "fixed", options) for rank in range(ranks)]
@@ -135,7 +135,8 @@ def test_torch_lockstep_and_threads_give_the_same_bytes(method, ranks):
 def test_topk_agrees_with_torch_topk():
     """An oracle that shares no code: error feedback and top-k written with torch."""
     ranks, kept = 3, int(0.03 * ELEMENTS)
-    got = averages_in_process(ranks, "topk", _core.run_lockstep)[0]
+    options = {"bits": "32", "select": "exactly"}
+    got = averages_in_process(ranks, "topk", _core.run_lockstep, **options)[0]
     residuals = [torch.zeros(ELEMENTS) for _ in range(ranks)]
     for step in range(STEPS):
         mean = torch.zeros(ELEMENTS)
@@ -210,7 +211,8 @@ def test_bucket_0_is_issued_before_the_last_bucket_is_ready(tmp_path):
 
 def accumulate(rank, ranks, method):
     plain, ours = wrap(mlp()), wrap(mlp())
-    handle = attach(ours, method=method, ratio=1.0)
+    bits = 32 if method == "topk" else None  # as exact as dense
+    handle = attach(ours, method=method, ratio=1.0, bits=bits)
     gradients = []
     for model in (plain, ours):
         data = list(batches(rank, 3))
@@ -418,5 +420,5 @@ def test_a_schedule_changes_levels_and_releases_what_waits(tmp_path):
     assert all(event["v"] == 1 for event in events)
     assert [events[0]["kind"], events[-1]["kind"]] == ["start", "end"]
     chosen = {event["step"]: event["choice"] for event in events if event["kind"] == "decision"}
-    assert chosen[5] == {"method": "topk", "ratio": 0.1, "route": "allgather"}
+    assert chosen[5] == {"method": "topk", "ratio": 0.1, "bits": 16, "route": "allgather"}
     assert chosen[10] == {"method": "dense", "route": "engine"}

@@ -118,7 +118,8 @@ TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
   EXPECT_EQ(event["bucket"], 1);
   EXPECT_EQ(event["elements"], 100);
   EXPECT_EQ(event["ranks"], 2);
-  EXPECT_EQ(event["choice"], Json::parse(R"({"method":"topk","ratio":0.01,"route":"allgather"})"));
+  EXPECT_EQ(event["choice"],
+            Json::parse(R"({"method":"topk","ratio":0.01,"bits":16,"route":"allgather"})"));
   EXPECT_EQ(event["reason"], "fixed by the user");
   EXPECT_EQ(event["statistics"]["step"], 3);
   EXPECT_EQ(event["statistics"]["ranks"][0]["gradient_energy"], 4);

@@ -5,28 +5,30 @@
 #pragma once
 
 #include "tidegate/compressors/selection.h"
+#include "tidegate/wire/sparse.h"
 
 namespace tidegate {
 
 class ArTopK : public Compressor {
  public:
   explicit ArTopK(Place place) : place_(place) {}
-  void restore(std::span<float> residual) override { sent_.put_back(residual); }
+  void restore(std::span<float> residual) override { chosen_.put_back(residual); }
 
  protected:
-  // Accumulates the gradient and remembers whether it was finite.
-  void take_in(const Bucket& bucket, std::span<float> residual);
   // Root's message with the indices of its selection; empty room for it on the other ranks.
-  void prepare_indices(const Bucket& bucket, std::size_t kept, int root, int round);
+  void prepare_indices(const Bucket& bucket, const Choice& choice, std::span<float> residual,
+                       int root, int round);
   // The values of every rank at root's indices, ready for the sum.
-  void take_values(const Bucket& bucket, std::span<float> residual, int root, int round);
+  void take_values(const Bucket& bucket, std::span<float> residual);
   // The sum has arrived in summed_.
-  void finish(const Bucket& bucket, int root);
+  void finish(const Bucket& bucket);
 
   const Place place_;
-  kernels::Accumulated incoming_;
-  Selection sent_;
+  Selection chosen_;
+  std::size_t kept_ = 0;
+  wire::Stamp stamp_;  // of root's message
   Buffer<std::byte> indices_;
+  Buffer<std::uint32_t> roots_indices_;
   Buffer<float> summed_;
 };
 

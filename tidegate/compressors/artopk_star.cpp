@@ -10,15 +10,17 @@ class ArTopKStar : public ArTopK {
   using ArTopK::ArTopK;
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
-    const std::size_t kept = kept_elements(bucket.gradient.size(), choice.ratio);
     const int root = static_cast<int>((bucket.step + bucket.index) % place_.ranks);
-    take_in(bucket, residual);
-    if (place_.rank == root) sent_.take_largest(residual, kept);
-    prepare_indices(bucket, kept, root, 1);
+    if (place_.rank == root) {
+      chosen_.take_in(bucket, choice, residual);
+    } else {
+      chosen_.only_take_in(bucket, residual);
+    }
+    prepare_indices(bucket, choice, residual, root, 1);
     co_yield Broadcast{indices_, root};
-    take_values(bucket, residual, root, 1);
+    take_values(bucket, residual);
     co_yield AllReduce{std::as_writable_bytes(summed_.span()), Element::f32, choice.route};
-    finish(bucket, root);
+    finish(bucket);
   }
 };
 

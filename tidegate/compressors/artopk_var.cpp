@@ -12,18 +12,16 @@ class ArTopKVar : public ArTopK {
   using ArTopK::ArTopK;
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
-    const std::size_t kept = kept_elements(bucket.gradient.size(), choice.ratio);
-    take_in(bucket, residual);
-    sent_.take_largest(residual, kept);
-    announce(bucket, sent_.energy());
+    chosen_.take_in(bucket, choice, residual);
+    announce(bucket, chosen_.energy());
     co_yield AllGather{std::as_bytes(mine_.span()), all_};
     const int root = loudest(bucket);
-    if (place_.rank != root) kernels::put_at(residual, sent_.indices, sent_.values);
-    prepare_indices(bucket, kept, root, 2);
+    if (place_.rank != root) chosen_.put_back(residual);
+    prepare_indices(bucket, choice, residual, root, 2);
     co_yield Broadcast{indices_, root};
-    take_values(bucket, residual, root, 2);
+    take_values(bucket, residual);
     co_yield AllReduce{std::as_writable_bytes(summed_.span()), Element::f32, choice.route};
-    finish(bucket, root);
+    finish(bucket);
   }
 
  private:

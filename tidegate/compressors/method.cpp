@@ -42,7 +42,8 @@ Route parse_route(std::string_view text) {
        list_names(kRoutes, [](Route route) { return name(route); }));
 }
 
-Choice make_choice(std::string_view method_name, double ratio, std::string_view route_name) {
+Choice make_choice(std::string_view method_name, double ratio, std::string_view route_name,
+                   int bits) {
   const Method& method = find_method(method_name);
   if (method.level == Level::ratio && !(ratio > 0 && ratio <= 1)) {
     fail(Fault::config, "ratio ", ratio, " for method \"", method_name,
@@ -50,6 +51,15 @@ Choice make_choice(std::string_view method_name, double ratio, std::string_view 
   }
   Choice choice{.method = &method, .route = method.routes.front()};
   if (method.level == Level::ratio) choice.ratio = ratio;
+  if (!method.bits.empty()) choice.bits = bits == 0 ? method.bits.front() : bits;
+  if (bits != 0 && method.bits.empty()) {
+    fail(Fault::config, "method \"", method_name, "\" leaves no choice of bits, and ", bits,
+         " bits were asked for; leave them out");
+  }
+  if (bits != 0 && std::ranges::find(method.bits, bits) == method.bits.end()) {
+    fail(Fault::config, "method \"", method_name, "\" cannot send values in ", bits,
+         " bits; it can send: ", list_names(method.bits, [](int b) { return b; }));
+  }
   if (route_name == "auto") return choice;
   choice.route = parse_route(route_name);
   if (std::ranges::find(method.routes, choice.route) == method.routes.end()) {
@@ -63,6 +73,7 @@ Choice make_choice(std::string_view method_name, double ratio, std::string_view 
 std::string describe(const Choice& choice) {
   std::string text(choice.method->name);
   if (choice.method->level == Level::ratio) text += concat(" ", choice.ratio);
+  if (choice.bits != 0) text += concat(" in ", choice.bits, " bits");
   return text + concat(" by ", name(choice.route));
 }
 

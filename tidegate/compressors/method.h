@@ -12,6 +12,7 @@
 
 #include "tidegate/base/bucket.h"
 #include "tidegate/comm/exchange.h"
+#include "tidegate/kernels/top.h"
 
 namespace tidegate {
 
@@ -22,10 +23,12 @@ struct Choice {
   const Method* method = nullptr;
   double ratio = 1.0;  // share of elements kept, in (0, 1]; for methods whose level is a ratio
   Route route = Route::engine;
+  int bits = 0;                               // per value, for sparsifiers that let one choose
+  kernels::Keep keep = kernels::Keep::about;  // of the sparsifiers' selection
   bool operator==(const Choice&) const = default;
 };
 
-// "topk 0.01 by allgather"
+// "topk 0.01 in 16 bits by allgather"
 std::string describe(const Choice& choice);
 
 // What a compressor saw in its last exchange, in unscaled units. Energies are squared norms.
@@ -64,6 +67,7 @@ struct Method {
   std::string_view name;
   std::string_view summary;
   Level level = Level::none;
+  std::vector<int> bits;      // per value; the first is the default, none if there is no choice
   std::vector<Route> routes;  // the first is the default
   bool error_feedback = false;
   // What an exchange of `elements` elements will ask for, so that it can be priced without being
@@ -78,9 +82,10 @@ std::span<const Method> methods();
 const Method& find_method(std::string_view name);
 Route parse_route(std::string_view name);
 
-// A choice checked against its row: level in range, route one of the method's. "auto" is the
-// method's default route.
-Choice make_choice(std::string_view method, double ratio = 1.0, std::string_view route = "auto");
+// A choice checked against its row: level in range, route and bits among the method's. "auto" and 0
+// are the method's defaults.
+Choice make_choice(std::string_view method, double ratio = 1.0, std::string_view route = "auto",
+                   int bits = 0);
 
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.
 std::size_t kept_elements(std::size_t elements, double ratio);

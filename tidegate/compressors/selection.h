@@ -3,27 +3,44 @@
 #pragma once
 
 #include "tidegate/compressors/method.h"
-#include "tidegate/kernels/kernels.h"
-#include "tidegate/wire/message.h"
+#include "tidegate/kernels/top.h"
 
 namespace tidegate {
 
 // Entries taken out of a residual. They can be put back: nothing is lost by a selection.
-struct Selection : wire::Entries {
-  // Takes the `kept` largest magnitudes.
-  void take_largest(std::span<float> residual, std::size_t kept);
-  // Takes what lies at the present indices.
-  void take_at_indices(std::span<float> residual);
-  // A gradient with NaN or Inf must reach the user: the selection is its non-finite elements, and
-  // the residual, which has not taken them in, stays whole.
+class Selection {
+ public:
+  // residual += gradient, then takes the largest of it, as many as the choice says. Takes nothing
+  // if the gradient is not finite.
+  void take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual);
+  // residual += gradient; takes nothing.
+  void only_take_in(const Bucket& bucket, std::span<float> residual);
+  // Adds the lowest indices that are not entries yet, until there are `kept`.
+  void fill_up(std::span<float> residual, std::size_t kept);
+  // Takes what lies at these indices.
+  void take_at(std::span<const std::uint32_t> indices, std::span<float> residual);
+  // A gradient with NaN or Inf must reach the user: up to `kept` such elements become the entries.
+  // The residual has not taken them in and stays whole.
   void show_nonfinite(std::span<const float> gradient, std::size_t kept);
-  // Gives everything back, but never a NaN or an Inf.
-  void put_back(std::span<float> residual) const;
 
-  double energy() const { return kernels::sum_of_squares(values); }
+  // Puts the values, as they are now, back in their place; from the entry numbered `first` on. The
+  // entries before it remain.
+  void put_back(std::span<float> residual, std::size_t first = 0);
+
+  std::span<const std::uint32_t> indices() const { return indices_; }
+  std::span<float> values() { return values_; }
+  double energy() const { return kernels::sum_of_squares(values_); }
+  // Of the gradient and the residual that took it in.
+  const kernels::Accumulated& incoming() const { return incoming_; }
+  bool gradient_was_finite() const { return incoming_.nonfinite == 0; }
+
+ private:
+  kernels::Top top_;
+  kernels::Accumulated incoming_;
+  Buffer<std::uint32_t> own_indices_;
+  Buffer<float> own_values_;
+  std::span<const std::uint32_t> indices_;  // of top_ or own
+  std::span<float> values_;
 };
-
-// The report of an exchange that took `selection` out of what `incoming` describes.
-Report report_of(const kernels::Accumulated& incoming, const Selection& selection);
 
 }  // namespace tidegate

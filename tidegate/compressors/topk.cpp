@@ -4,9 +4,25 @@
 #include <algorithm>
 
 #include "tidegate/compressors/selection.h"
+#include "tidegate/wire/sparse.h"
 
 namespace tidegate {
 namespace {
+
+kernels::ValueCode code_of(int bits) {
+  switch (bits) {
+    case 32: return kernels::ValueCode::fp32;
+    case 8: return kernels::ValueCode::int8;
+    case 4: return kernels::ValueCode::log4;
+    case 2: return kernels::ValueCode::log2;
+    default: return kernels::ValueCode::fp16;
+  }
+}
+
+std::size_t slot_of(std::size_t elements, const Choice& choice) {
+  return wire::sparse_slot_bytes(elements, kept_elements(elements, choice.ratio),
+                                 code_of(choice.bits));
+}
 
 class TopK : public Compressor {
  public:
@@ -14,17 +30,7 @@ class TopK : public Compressor {
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
     const std::size_t elements = bucket.gradient.size();
-    const std::size_t kept = kept_elements(elements, choice.ratio);
-    // Before selecting: an element skipped every step must still grow until it is picked.
-    const auto incoming = kernels::accumulate(bucket.gradient, 1.0f / bucket.loss_scale, residual);
-    if (incoming.nonfinite == 0) {
-      sent_.take_largest(residual, kept);
-    } else {
-      sent_.show_nonfinite(bucket.gradient, kept);
-    }
-    report_ = report_of(incoming, sent_);
-
-    const std::size_t slot = wire::sparse_slot_bytes(kept);
+    const std::size_t slot = slot_of(elements, choice);
     const auto ranks = static_cast<std::size_t>(place_.ranks);
     message_.resize(slot);
     gathered_.resize(slot * ranks);
@@ -32,27 +38,56 @@ class TopK : public Compressor {
                       .step = bucket.step,
                       .bucket = bucket.index,
                       .rank = place_.rank};
-    wire::encode_sparse(message_, stamp, elements, sent_.indices, sent_.values);
+    if (compress(bucket, choice, residual, stamp)) {
+      // What the code lost of each value, and what found no room, waits.
+      chosen_.put_back(residual);
+    }
     co_yield AllGather{std::as_bytes(message_.span()), gathered_};
 
-    std::ranges::fill(bucket.gradient, 0.0f);
+    stamp.rank = 0;
     const float share = bucket.loss_scale / static_cast<float>(place_.ranks);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      stamp.rank = static_cast<int>(rank);
-      wire::decode_sparse(gathered_.span().subspan(rank * slot, slot), stamp, elements, received_);
-      kernels::scatter_add(bucket.gradient, received_.indices, received_.values, share);
-      report_.finite = report_.finite && kernels::all_finite(received_.values);
-    }
+    report_.finite = wire::add_sparse(gathered_, place_.ranks, stamp, share, bucket.gradient);
   }
 
-  void restore(std::span<float> residual) override { sent_.put_back(residual); }
+  void restore(std::span<float> residual) override {
+    if (!chosen_.gradient_was_finite()) return;  // nothing was taken
+    wire::decode_sparse(message_, sent_stamp_, residual.size(), sent_);
+    kernels::scatter_add(residual, sent_.indices, sent_.values, 1.0f);
+  }
 
  private:
+  // Fills message_ and report_. True if anything of the chosen entries is not in the message.
+  bool compress(const Bucket& bucket, const Choice& choice, std::span<float> residual,
+                const wire::Stamp& stamp) {
+    const std::size_t elements = bucket.gradient.size();
+    sent_stamp_ = stamp;
+    kernels::ValueCode code = code_of(choice.bits);
+    chosen_.take_in(bucket, choice, residual);
+    const bool finite = chosen_.gradient_was_finite();
+    if (!finite) {
+      chosen_.show_nonfinite(bucket.gradient, kept_elements(elements, choice.ratio));
+      code = kernels::ValueCode::fp32;  // the only one that has a word for every NaN
+    }
+    const double taken = finite ? chosen_.energy() : 0.0;
+    const std::size_t chosen = chosen_.indices().size();
+    const std::size_t sent =
+        wire::encode_sparse(message_, stamp, elements, chosen_.indices(), chosen_.values(), code);
+    const bool all = sent == chosen && code == kernels::ValueCode::fp32;
+    const double lost = all || !finite ? 0.0 : chosen_.energy();
+    report_ = {.gradient_energy = chosen_.incoming().gradient,
+               .sent_energy = std::max(0.0, taken - lost),
+               // Squares add up over disjoint elements; rounding must not make them negative.
+               .residual_energy = std::max(0.0, chosen_.incoming().residual - taken + lost),
+               .sent_elements = sent};
+    return finite && !all;
+  }
+
   const Place place_;
-  Selection sent_;
-  wire::Entries received_;
+  Selection chosen_;
   Buffer<std::byte> message_;
   Buffer<std::byte> gathered_;
+  wire::Stamp sent_stamp_;
+  wire::Entries sent_;  // read back from the message, when it has to be undone
 };
 
 }  // namespace
@@ -62,11 +97,11 @@ Method topk_row() {
       .name = "topk",
       .summary = "the k largest magnitudes of the whole bucket, each rank its own",
       .level = Level::ratio,
+      .bits = {16, 32, 8, 4, 2},
       .routes = {Route::all_gather},
       .error_feedback = true,
       .rounds = [](std::size_t elements, const Choice& choice) -> std::vector<Round> {
-        const std::size_t kept = kept_elements(elements, choice.ratio);
-        return {{Collective::all_gather, wire::sparse_slot_bytes(kept), Route::all_gather}};
+        return {{Collective::all_gather, slot_of(elements, choice), Route::all_gather}};
       },
       .make = [](Place place) -> std::unique_ptr<Compressor> {
         return std::make_unique<TopK>(place);

@@ -3,6 +3,9 @@
 #include "tidegate/kernels/kernels.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tidegate/kernels/elementwise.cpp"
@@ -126,6 +129,30 @@ void MoveShare(std::span<float> from, float share, std::span<float> to) {
   });
 }
 
+void MoveOut(std::span<float> tile, std::span<float> to, bool past_caches) {
+  const F32 d;
+  const std::size_t lanes = hn::Lanes(d);
+  float* source = tile.data();
+  float* target = to.data();
+  const auto move = [=](std::size_t at, std::size_t count) {
+    store(load(source + at, count), target + at, count);
+    store(hn::Zero(d), source + at, count);
+  };
+  std::size_t i = 0;
+  if (past_caches) {
+    // Such stores need an aligned place.
+    const auto misplaced = reinterpret_cast<std::uintptr_t>(target) % (lanes * sizeof(float));
+    if (misplaced != 0) i = std::min(tile.size(), lanes - misplaced / sizeof(float));
+    for_each_vector(0, i, move);
+    for (; i + lanes <= tile.size(); i += lanes) {
+      hn::Stream(hn::LoadU(d, source + i), d, target + i);
+      hn::StoreU(hn::Zero(d), d, source + i);
+    }
+    hwy::FlushStream();
+  }
+  for_each_vector(i, tile.size(), move);
+}
+
 double SumOfSquares(std::span<const float> values) {
   const F32 d;
   const float* v = values.data();
@@ -166,6 +193,7 @@ namespace tidegate::kernels {
 HWY_EXPORT(Accumulate);
 HWY_EXPORT(Scale);
 HWY_EXPORT(MoveShare);
+HWY_EXPORT(MoveOut);
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(AllFinite);
 
@@ -179,6 +207,10 @@ double scale(std::span<float> values, float factor) {
 
 void move_share(std::span<float> from, float share, std::span<float> to) {
   HWY_DYNAMIC_DISPATCH(MoveShare)(from, share, to);
+}
+
+void move_out(std::span<float> tile, std::span<float> to, bool past_caches) {
+  HWY_DYNAMIC_DISPATCH(MoveOut)(tile, to, past_caches);
 }
 
 double sum_of_squares(std::span<const float> values) {

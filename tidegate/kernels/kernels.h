@@ -61,6 +61,10 @@ double scale(std::span<float> values, float factor);
 // Moves a share of `from` over to `to`: to += share * from, from -= share * from.
 void move_share(std::span<float> from, float share, std::span<float> to);
 
+// Moves a tile of sums to its place: to = tile, tile = 0. Large results are written past the
+// caches, which would only lose other data to them.
+void move_out(std::span<float> tile, std::span<float> to, bool past_caches);
+
 double sum_of_squares(std::span<const float> values);
 bool all_finite(std::span<const float> values);
 

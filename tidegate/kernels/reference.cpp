@@ -85,6 +85,11 @@ void move_share(std::span<float> from, float share, std::span<float> to) {
   }
 }
 
+void move_out(std::span<float> tile, std::span<float> to, bool) {
+  std::ranges::copy(tile, to.begin());
+  std::ranges::fill(tile, 0.0f);
+}
+
 double sum_of_squares(std::span<const float> values) {
   double energy = 0;
   for (float value : values) energy += static_cast<double>(value) * value;

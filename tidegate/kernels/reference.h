@@ -18,6 +18,7 @@ void scatter_add(std::span<float> dense, std::span<const std::uint32_t> indices,
 std::size_t find_nonfinite(std::span<const float> values, std::span<std::uint32_t> indices);
 double scale(std::span<float> values, float factor);
 void move_share(std::span<float> from, float share, std::span<float> to);
+void move_out(std::span<float> tile, std::span<float> to, bool past_caches);
 double sum_of_squares(std::span<const float> values);
 bool all_finite(std::span<const float> values);
 void narrow(std::span<const float> values, float factor, Element element,

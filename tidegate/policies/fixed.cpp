@@ -16,7 +16,7 @@ class Fixed : public Policy {
 };
 
 std::unique_ptr<Policy> make(const Options& options) {
-  check_options(options, {"method", "ratio", "route"}, "fixed");
+  check_options(options, {"method", "ratio", "bits", "route", "select"}, "fixed");
   const auto value = [&](const char* key, const char* otherwise) {
     const auto found = options.find(key);
     return found == options.end() ? std::string(otherwise) : found->second;
@@ -31,7 +31,18 @@ std::unique_ptr<Policy> make(const Options& options) {
          wants_ratio ? "\" needs a ratio, for example 0.01" : "\" has no ratio; leave it out");
   }
   const double ratio = wants_ratio ? parse_number(value("ratio", ""), "ratio") : 1.0;
-  return std::make_unique<Fixed>(make_choice(method, ratio, value("route", "auto")));
+  const double bits = parse_number(value("bits", "0"), "bits");
+  if (!(bits >= 0 && bits <= 64) || bits != static_cast<int>(bits)) {
+    fail(Fault::config, "bits ", value("bits", ""), ": must be a whole number, for example 16");
+  }
+  Choice choice = make_choice(method, ratio, value("route", "auto"), static_cast<int>(bits));
+  const std::string select = value("select", "about");
+  if (select != "about" && select != "exactly") {
+    fail(Fault::config, "select \"", select, "\": must be about (a sampled threshold, faster) or ",
+         "exactly (the k largest, not one less)");
+  }
+  if (select == "exactly") choice.keep = kernels::Keep::exactly;
+  return std::make_unique<Fixed>(choice);
 }
 
 }  // namespace
@@ -39,7 +50,9 @@ std::unique_ptr<Policy> make(const Options& options) {
 PolicyRow fixed_row() {
   return {.name = "fixed",
           .summary = "one method at one level from the first step to the last",
-          .options = "method=NAME, ratio=R (for methods that have one), route=auto|NAME",
+          .options =
+              "method=NAME, ratio=R and bits=B (for methods that have them), route=auto|NAME, "
+              "select=about|exactly",
           .make = make};
 }
 

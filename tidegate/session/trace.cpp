@@ -29,7 +29,9 @@ double milliseconds(double seconds) { return seconds * 1e3; }
 Json choice_json(const Choice& choice) {
   Json json = {{"method", choice.method->name}};
   if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
+  if (choice.bits != 0) json["bits"] = choice.bits;
   json["route"] = name(choice.route);
+  if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
   return json;
 }
 

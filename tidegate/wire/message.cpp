@@ -21,7 +21,7 @@ struct Header {
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
   std::uint8_t kind = 0;
-  std::uint8_t zero = 0;
+  std::uint8_t code = 0;
   std::int64_t step = 0;
   std::uint32_t bucket = 0;
   std::uint32_t round = 0;
@@ -36,12 +36,6 @@ static_assert(sizeof(Header) == kHeaderBytes);
 std::uint64_t checksum_of(const Header& header, std::span<const std::byte> payload) {
   const std::uint64_t seed = XXH3_64bits(&header, offsetof(Header, checksum));
   return XXH3_64bits_withSeed(payload.data(), payload.size(), seed);
-}
-
-// "message from rank 2 (step 7, bucket 0, round 1)"
-std::string subject(const Stamp& stamp) {
-  return concat("message from rank ", stamp.rank, " (step ", stamp.step, ", bucket ", stamp.bucket,
-                ", round ", stamp.round, ")");
 }
 
 template <typename Got, typename Expected>
@@ -63,46 +57,30 @@ void copy_in(const void* from, std::size_t bytes, std::span<std::byte> to) {
   if (bytes > 0) std::memcpy(to.data(), from, bytes);
 }
 
-void check_indices(std::span<const std::uint32_t> indices, std::size_t elements,
-                   const Stamp& stamp) {
-  std::uint64_t next = 0;
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    if (indices[i] < next || indices[i] >= elements) {
-      fail(Fault::wire, subject(stamp), ": index ", indices[i], " at position ", i,
-           " is out of order or beyond the ", elements, " elements of the bucket");
-    }
-    next = std::uint64_t{indices[i]} + 1;
-  }
-}
-
-// A message whose payload is `count` entries of `entry_bytes` each, for a vector of `elements`.
-Opened open_entries(std::span<const std::byte> slot, const Stamp& expected, std::size_t elements,
-                    std::size_t entry_bytes) {
-  const Opened message = open(slot, expected);
-  expect("element count", message.elements, elements, expected);
-  expect("payload length", message.payload.size(), message.count * entry_bytes, expected);
-  return message;
-}
-
 }  // namespace
+
+std::string subject(const Stamp& stamp) {
+  return concat("message from rank ", stamp.rank, " (step ", stamp.step, ", bucket ", stamp.bucket,
+                ", round ", stamp.round, ")");
+}
 
 std::span<std::byte> payload_of(std::span<std::byte> slot) { return slot.subspan(kHeaderBytes); }
 
-void seal(std::span<std::byte> slot, const Stamp& stamp, std::size_t count, std::size_t elements,
-          std::size_t payload_bytes) {
+void seal(std::span<std::byte> slot, const Stamp& stamp, const Content& content) {
   Header header;
   header.kind = static_cast<std::uint8_t>(stamp.kind);
   header.step = stamp.step;
   header.bucket = static_cast<std::uint32_t>(stamp.bucket);
   header.round = static_cast<std::uint32_t>(stamp.round);
   header.rank = static_cast<std::uint32_t>(stamp.rank);
-  header.count = static_cast<std::uint32_t>(count);
-  header.elements = elements;
-  header.length = payload_bytes;
+  header.code = content.code;
+  header.count = static_cast<std::uint32_t>(content.count);
+  header.elements = content.elements;
+  header.length = content.bytes;
   const std::span<std::byte> payload = payload_of(slot);
-  header.checksum = checksum_of(header, payload.first(payload_bytes));
+  header.checksum = checksum_of(header, payload.first(content.bytes));
   std::memcpy(slot.data(), &header, sizeof(header));
-  const std::span<std::byte> rest = payload.subspan(payload_bytes);
+  const std::span<std::byte> rest = payload.subspan(content.bytes);
   if (!rest.empty()) std::memset(rest.data(), 0, rest.size());
 }
 
@@ -128,45 +106,17 @@ Opened open(std::span<const std::byte> slot, const Stamp& expected) {
   expect("bucket", header.bucket, expected.bucket, expected);
   expect("round", header.round, expected.round, expected);
   expect("rank", header.rank, expected.rank, expected);
-  return {.count = header.count, .elements = header.elements, .payload = payload};
-}
-
-void encode_sparse(std::span<std::byte> slot, const Stamp& stamp, std::size_t elements,
-                   std::span<const std::uint32_t> indices, std::span<const float> values) {
-  const std::span<std::byte> payload = payload_of(slot);
-  copy_in(indices.data(), indices.size_bytes(), payload);
-  copy_in(values.data(), values.size_bytes(), payload.subspan(indices.size_bytes()));
-  seal(slot, stamp, indices.size(), elements, indices.size_bytes() + values.size_bytes());
-}
-
-void encode_indices(std::span<std::byte> slot, const Stamp& stamp, std::size_t elements,
-                    std::span<const std::uint32_t> indices) {
-  copy_in(indices.data(), indices.size_bytes(), payload_of(slot));
-  seal(slot, stamp, indices.size(), elements, indices.size_bytes());
-}
-
-void decode_sparse(std::span<const std::byte> slot, const Stamp& expected, std::size_t elements,
-                   Entries& entries) {
-  const Opened message = open_entries(slot, expected, elements, 8);
-  entries.indices.resize(message.count);
-  entries.values.resize(message.count);
-  copy_out(message.payload.first(4 * message.count), entries.indices.data());
-  copy_out(message.payload.subspan(4 * message.count), entries.values.data());
-  check_indices(entries.indices, elements, expected);
-}
-
-void decode_indices(std::span<const std::byte> slot, const Stamp& expected, std::size_t elements,
-                    Buffer<std::uint32_t>& indices) {
-  const Opened message = open_entries(slot, expected, elements, 4);
-  indices.resize(message.count);
-  copy_out(message.payload, indices.data());
-  check_indices(indices, elements, expected);
+  return {.content = {.code = header.code,
+                      .count = header.count,
+                      .elements = header.elements,
+                      .bytes = header.length},
+          .payload = payload};
 }
 
 void encode_record(std::span<std::byte> slot, const Stamp& stamp,
                    std::span<const std::byte> record) {
   copy_in(record.data(), record.size(), payload_of(slot));
-  seal(slot, stamp, 1, 0, record.size());
+  seal(slot, stamp, {.count = 1, .bytes = record.size()});
 }
 
 void decode_record(std::span<const std::byte> slot, const Stamp& expected,

@@ -7,7 +7,7 @@
 //        0     4  magic "TDGT"
 //        4     2  version
 //        6     1  kind
-//        7     1  zero
+//        7     1  code of the values, for kinds that have one
 //        8     8  step
 //       16     4  bucket
 //       20     4  round
@@ -22,8 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-
-#include "tidegate/base/buffer.h"
+#include <string>
 
 namespace tidegate::wire {
 
@@ -49,38 +48,27 @@ constexpr std::size_t slot_bytes(std::size_t payload) {
 // Where the payload of a message goes; at least slot.size() - kHeaderBytes - 7 bytes are usable.
 std::span<std::byte> payload_of(std::span<std::byte> slot);
 
+// What a header says about its payload.
+struct Content {
+  std::uint8_t code = 0;
+  std::size_t count = 0;     // entries in the payload
+  std::size_t elements = 0;  // of the dense vector they belong to
+  std::size_t bytes = 0;     // of the payload
+};
+
 // Writes header and checksum around a payload that is already in its place.
-void seal(std::span<std::byte> slot, const Stamp& stamp, std::size_t count, std::size_t elements,
-          std::size_t payload_bytes);
+void seal(std::span<std::byte> slot, const Stamp& stamp, const Content& content);
 
 struct Opened {
-  std::size_t count = 0;
-  std::size_t elements = 0;
+  Content content;
   std::span<const std::byte> payload;
 };
 
 // Checks a message against what is expected; throws Error{wire} that says what differs.
 Opened open(std::span<const std::byte> slot, const Stamp& expected);
 
-// A list of entries of a dense vector, in index order.
-struct Entries {
-  Buffer<std::uint32_t> indices;
-  Buffer<float> values;
-};
-
-constexpr std::size_t sparse_slot_bytes(std::size_t entries) { return slot_bytes(8 * entries); }
-constexpr std::size_t indices_slot_bytes(std::size_t entries) { return slot_bytes(4 * entries); }
-
-void encode_sparse(std::span<std::byte> slot, const Stamp& stamp, std::size_t elements,
-                   std::span<const std::uint32_t> indices, std::span<const float> values);
-void encode_indices(std::span<std::byte> slot, const Stamp& stamp, std::size_t elements,
-                    std::span<const std::uint32_t> indices);
-
-// Indices come out strictly ascending and below `elements`, or Error{wire} is thrown.
-void decode_sparse(std::span<const std::byte> slot, const Stamp& expected, std::size_t elements,
-                   Entries& entries);
-void decode_indices(std::span<const std::byte> slot, const Stamp& expected, std::size_t elements,
-                    Buffer<std::uint32_t>& indices);
+// "message from rank 2 (step 7, bucket 0, round 1)": how errors begin.
+std::string subject(const Stamp& stamp);
 
 // A record of fixed size, such as one rank's statistics.
 void encode_record(std::span<std::byte> slot, const Stamp& stamp,

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <limits>
+#include <vector>
+
+#include "tidegate/kernels/top.h"
+#include "tidegate/wire/blocks.h"
+
+namespace tidegate::wire {
+namespace {
+
+// A tile of sums stays in the second-level cache while all ranks add to it.
+constexpr std::size_t kTile = 32 * 1024;
+// Results above this do not stay in any cache until they are used.
+constexpr std::size_t kPastCaches = 1 << 20;
+// With fewer entries than this share of the elements, tiles are mostly carried around empty.
+constexpr double kSparseShare = 0.004;
+
+// One rank's message, read a block at a time.
+class Contribution {
+ public:
+  Contribution(const Blocks& blocks, float factor, int ranks)
+      : blocks_(blocks),
+        factor_(factor),
+        limit_(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max() /
+                                            static_cast<float>(ranks))) {}
+
+  std::size_t entries() const { return blocks_.entries(); }
+  // Some value so far was so large, or NaN, that the sum over ranks need not be finite.
+  bool extreme() const { return extreme_; }
+
+  void seek(std::uint64_t element) {
+    blocks_.seek(element);
+    read();
+    while (!indices_.empty() && indices_.back() < element) read();
+    drop_below(element);
+  }
+
+  // Adds every entry below `end`; sums[0] is element `begin`. Entries before it are gone already.
+  void add_below(std::uint64_t end, std::uint64_t begin, float* sums) {
+    while (!indices_.empty() && indices_.back() < end) {
+      add(indices_.size(), begin, sums);
+      read();
+    }
+    const auto at = std::ranges::lower_bound(indices_, end) - indices_.begin();
+    add(static_cast<std::size_t>(at), begin, sums);
+    drop_below(end);
+  }
+
+ private:
+  void read() {
+    blocks_.read();
+    indices_ = blocks_.indices();
+    values_ = blocks_.values();
+    for (float& value : values_) value *= factor_;
+    extreme_ = extreme_ || kernels::count_above(values_, limit_) > 0;
+  }
+
+  void add(std::size_t count, std::uint64_t begin, float* sums) {
+    const std::uint32_t* index = indices_.data();
+    const float* value = values_.data();
+    for (std::size_t i = 0; i < count; ++i) sums[index[i] - begin] += value[i];
+  }
+
+  void drop_below(std::uint64_t end) {
+    const auto at =
+        static_cast<std::size_t>(std::ranges::lower_bound(indices_, end) - indices_.begin());
+    indices_ = indices_.subspan(at);
+    values_ = values_.subspan(at);
+  }
+
+  Blocks blocks_;
+  float factor_;
+  std::uint32_t limit_;
+  bool extreme_ = false;
+  std::span<const std::uint32_t> indices_;
+  std::span<float> values_;
+};
+
+// The sums of one range of elements.
+class Range {
+ public:
+  Range(std::span<float> sums, std::size_t begin, std::size_t end)
+      : sums_(sums), begin_(begin), end_(end) {}
+
+  bool add_in_tiles(std::vector<Contribution>& ranks) {
+    std::vector<float> tile(std::min(kTile, end_ - begin_));
+    for (Contribution& rank : ranks) rank.seek(begin_);
+    for (std::size_t first = begin_; first < end_; first += kTile) {
+      const std::size_t last = std::min(first + kTile, end_);
+      for (Contribution& rank : ranks) rank.add_below(last, first, tile.data());
+      const auto filled = std::span(tile).first(last - first);
+      const auto place = sums_.subspan(first, last - first);
+      kernels::move_out(filled, place, sums_.size() > kPastCaches);
+    }
+    return all_finite(ranks);
+  }
+
+  bool add_in_place(std::vector<Contribution>& ranks) {
+    const auto mine = sums_.subspan(begin_, end_ - begin_);
+    std::ranges::fill(mine, 0.0f);
+    for (Contribution& rank : ranks) {
+      rank.seek(begin_);
+      rank.add_below(end_, begin_, mine.data());
+    }
+    return all_finite(ranks);
+  }
+
+ private:
+  bool all_finite(const std::vector<Contribution>& ranks) const {
+    return std::ranges::none_of(ranks, &Contribution::extreme) ||
+           kernels::all_finite(sums_.subspan(begin_, end_ - begin_));
+  }
+
+  std::span<float> sums_;
+  std::size_t begin_;
+  std::size_t end_;
+};
+
+}  // namespace
+
+bool add_sparse(std::span<const std::byte> slots, int ranks, const Stamp& expected, float factor,
+                std::span<float> sums, Workers* workers) {
+  const std::size_t slot = slots.size() / static_cast<std::size_t>(ranks);
+  const std::size_t parts = workers == nullptr ? 1 : workers->threads();
+  std::vector<Contribution> opened;
+  opened.reserve(static_cast<std::size_t>(ranks));
+  double entries = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Stamp stamp = expected;
+    stamp.rank = rank;
+    const auto mine = slots.subspan(static_cast<std::size_t>(rank) * slot, slot);
+    opened.emplace_back(Blocks(mine, stamp, sums.size()), factor, ranks);
+    entries += static_cast<double>(opened.back().entries());
+  }
+  const bool few = entries < kSparseShare * static_cast<double>(sums.size());
+
+  const std::size_t tiles = (sums.size() + kTile - 1) / kTile;
+  std::atomic<bool> finite = true;
+  const auto work = [&](std::size_t part) {
+    Range range(sums, std::min(sums.size(), part * tiles / parts * kTile),
+                std::min(sums.size(), (part + 1) * tiles / parts * kTile));
+    std::vector<Contribution> mine = opened;
+    if (!(few ? range.add_in_place(mine) : range.add_in_tiles(mine))) finite = false;
+  };
+  if (parts == 1) {
+    work(0);
+  } else {
+    workers->run(work);
+  }
+  return finite;
+}
+
+}  // namespace tidegate::wire
