@@ -19,7 +19,7 @@ cpp_files = $(shell find $(wildcard tidegate python tests benchmarks examples) \
   -name '*.h' -o -name '*.cpp')
 # Folders too: their time tells when a file was removed.
 package_sources := CMakeLists.txt pyproject.toml \
-  $(shell find cmake python tidegate -name __pycache__ -prune -o -print)
+  $(shell find cmake python tidegate benchmarks -name __pycache__ -prune -o -print)
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
@@ -74,8 +74,9 @@ sanitize: asan tsan ## build and run the C++ tests with sanitizers
 demo: package ## show what Tidegate does, on this machine
 	@$(VENV)/tidegate demo
 
-bench: cpp ## run the benchmarks
-	@for bench in build/release/benchmarks/*_bench; do $$bench; done
+bench: package ## run the benchmarks (about five minutes)
+	@$(VENV)/tidegate bench kernels
+	@$(VENV)/tidegate bench wire
 
 lint: setup ## check format, Python code and the direction of includes
 	@$(VENV)/clang-format --dry-run --Werror --ferror-limit=1 $(cpp_files) || $(advise_format)

@@ -58,6 +58,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     add_demo(commands)
+    add_bench(commands)
     add_table(commands, "methods", "list the ways of compressing a gradient", show_methods)
     add_table(
         commands, "policies", "list the rules that choose a method and a level", show_policies
@@ -123,6 +124,50 @@ def add_demo(commands) -> None:
     add_json(parser)
     add("--quiet", action="store_true", help="show no progress, only the result")
     parser.set_defaults(run=run_demo)
+
+
+def add_bench(commands) -> None:
+    summary = "measure kernels or messages on this machine, each beside its roofline"
+    parser = commands.add_parser(
+        "bench",
+        help=summary,
+        description="Measures how fast this machine compresses. Every row is a ratio: what is "
+        "measured and what\nit is held against (a pass that only adds, a memset, torch) run in "
+        "turn in one process, and\nthe median of the pairs is shown, with its goal where there is "
+        "one. A few minutes; keep the\nmachine quiet meanwhile.",
+        epilog="Examples:\n"
+        "  tidegate bench kernels\n"
+        "  tidegate bench wire --json wire.json\n"
+        "  tidegate bench kernels --largest 1e8 --seconds 3   longer, and larger vectors\n"
+        "  tidegate bench kernels --quick                     half a minute, rough",
+    )
+    add = parser.add_argument
+    add("suite", choices=("kernels", "wire"), help="compression itself, or its messages")
+    add("--seconds", type=positive, default=1.0, metavar="S", help="per row (%(default)s)")
+    add(
+        "--largest",
+        type=positive,
+        default=25e6,
+        metavar="N",
+        help="elements of the largest vector, up to 1e8 (25e6)",
+    )
+    add("--quick", action="store_true", help="small vectors and short runs")
+    add_json(parser)
+    add("--quiet", action="store_true", help="show no progress, only the result")
+    parser.set_defaults(run=run_bench)
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e10:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def run_bench(arguments) -> int:
+    from . import bench
+
+    return bench.run(arguments)
 
 
 def run_demo(arguments) -> int:

@@ -125,6 +125,14 @@ TEST_P(TakeIn, AboutTakesAllAboveSomeThresholdAndNeverMoreThanAsked) {
   }
 }
 
+TEST_P(TakeIn, AboutAllIsAll) {
+  const std::vector<float> gradient = make(kFamilies[0], 20'000, 12);
+  std::vector<float> residual(gradient.size());
+  Top top;
+  top.take_in(gradient, 1.0f, residual, gradient.size(), Keep::about, 0);
+  EXPECT_TRUE(same_bits<float>(top.values(), gradient));
+}
+
 TEST_P(TakeIn, KeepsTheOldResidualWhereTheGradientIsNotFinite) {
   const std::size_t size = 70'000;
   std::vector<float> gradient = make(kFamilies[0], size, 9);

@@ -315,12 +315,11 @@ Accumulated Top::take_in(std::span<const float> gradient, float factor, std::spa
   const double hits = wanted * static_cast<double>(sample_.drawn()) / static_cast<double>(elements);
   const double deviation = sample_.deviation(sample_.threshold(wanted));
   const bool exact = keep == Keep::exactly || whole || hits < kEnoughHits;
-  std::uint32_t threshold = 1;
-  if (exact) {
-    threshold =
-        whole ? sample_.threshold_below(wanted) : sample_.threshold(wanted + kSafety * deviation);
-  } else {
-    threshold = sample_.threshold(std::max(wanted - deviation, 0.5 * wanted));
+  const double aim = exact ? wanted + kSafety * deviation
+                           : std::max(wanted - deviation, 0.5 * wanted);
+  std::uint32_t threshold = 1;  // everything but zeros
+  if (kept < elements) {
+    threshold = whole ? sample_.threshold_below(wanted) : sample_.threshold(aim);
   }
 
   // 2. One pass.

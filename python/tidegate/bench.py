@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tidegate bench`: kernels and messages beside what they are held against, in one process."""
+
+import ctypes
+import os
+import platform
+
+import numpy
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from . import __version__, _bench
+from .cli import check_writable, write_json
+
+QUICK_SECONDS, QUICK_LARGEST = 0.15, 1_000_000
+LEAST_WIDTH = 130
+
+
+def run(arguments) -> int:
+    if arguments.json and arguments.json != "-":
+        check_writable("--json", arguments.json)
+    seconds, largest = arguments.seconds, int(arguments.largest)
+    if arguments.quick:
+        seconds, largest = QUICK_SECONDS, QUICK_LARGEST
+    console = Console(stderr=True, highlight=False)
+    rows = []
+
+    def on_row(row: dict) -> None:
+        rows.append(row)
+        if not arguments.quiet:
+            console.print(one_line(row), markup=False)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one thread against one thread
+    try:
+        _bench.run(arguments.suite, seconds, largest, on_row, torch_does)
+    finally:
+        torch.set_num_threads(threads)
+    if arguments.json:
+        write_json(arguments.json, {"v": 1, "suite": arguments.suite, **machine(), "rows": rows})
+    if arguments.json != "-":
+        show(arguments.suite, rows)
+    return 0
+
+
+def torch_does(what: str, gradient: int, residual: int, n: int, kept: int) -> None:
+    """Torch's way of doing the same, on the same memory."""
+    incoming = tensor_at(gradient, n)
+    if what == "top-k":
+        waiting = tensor_at(residual, n)
+        waiting += incoming
+        indices = waiting.abs().topk(kept, sorted=False).indices
+        waiting[indices].clone()
+        waiting[indices] = 0
+    else:
+        incoming.to({"fp16": torch.float16, "bf16": torch.bfloat16}[what])
+
+
+def tensor_at(address: int, n: int) -> torch.Tensor:
+    return torch.from_numpy(numpy.ctypeslib.as_array((ctypes.c_float * n).from_address(address)))
+
+
+def machine() -> dict:
+    name = platform.processor() or "unknown"
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if "model name" in line]
+        name = names[0] if names else name
+    except OSError:
+        pass
+    return {
+        "tidegate": __version__,
+        "torch": torch.__version__,
+        "processor": name,
+        "processors": os.cpu_count(),
+    }
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def verdict(row: dict) -> str:
+    return {True: "met", False: "short", None: ""}[row["met"]]
+
+
+def one_line(row: dict) -> str:
+    ratio = "" if row["ratio"] is None else f" at {100 * row['ratio']:g} %"
+    goal = "" if row["goal"] is None else f" (goal {row['goal']:g}, {verdict(row)})"
+    return f"{row['name']}, n = {row['n']:,}{ratio}: {figure(row['value'])} {row['unit']}{goal}"
+
+
+def show(suite: str, rows: list[dict]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, title=f"tidegate bench {suite}")
+    table.add_column("what", no_wrap=True)
+    for heading in ("n", "share", "value"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for heading in ("10-90 %", "p99 ms", "goal"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for row in rows:
+        spread = "" if row["low"] is None else f"{figure(row['low'])}-{figure(row['high'])}"
+        table.add_row(
+            row["name"],
+            f"{row['n']:,}",
+            "" if row["ratio"] is None else f"{100 * row['ratio']:g} %",
+            figure(row["value"]),
+            row["unit"],
+            spread,
+            "" if row["p99_milliseconds"] is None else figure(row["p99_milliseconds"]),
+            "" if row["goal"] is None else figure(row["goal"], 4),
+            verdict(row),
+        )
+    console = Console(markup=False, highlight=False)
+    console.width = max(console.width, LEAST_WIDTH)  # a row that is cut says nothing
+    console.print(table)
+    goals = [row for row in rows if row["goal"] is not None]
+    met = sum(row["met"] for row in goals)
+    console.print(
+        f"{met} of {len(goals)} goals met. Ratios are medians of pairs that ran in turn in one "
+        "process, on one thread unless said otherwise."
+    )
