@@ -69,9 +69,7 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
           const Run ours = [&] {
             top.take_in(v.gradient, 1.0f, v.residual, kept, Keep::exactly, seed++);
           };
-          const Run theirs = [&] {
-            torch("top-k", v.gradient.data(), v.other.data(), n, kept);
-          };
+          const Run theirs = [&] { torch("top-k", v.gradient.data(), v.other.data(), n, kept); };
           Row against = row("top-k, exact, against torch", n, ratio,
                             compare(effort.seconds, theirs, ours), "x faster", 30);
           against.more_is_better = true;
@@ -93,17 +91,19 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
         report(threads);
         kernels::Sample sample;
         report(row("sampled histogram", n, kNone,
-                   compare(effort.seconds,
-                           [&] {
-                             sample.draw(v.gradient, 1.0f, v.residual, seed++);
-                             volatile double gain = sample.histogram().gain(0.01);
-                             (void)gain;
-                           },
-                           roofline),
+                   compare(
+                       effort.seconds,
+                       [&] {
+                         sample.draw(v.gradient, 1.0f, v.residual, seed++);
+                         volatile double gain = sample.histogram().gain(0.01);
+                         (void)gain;
+                       },
+                       roofline),
                    "x axpy", n > 1'000'000 ? 0.03 : 0.10));
         report(row("accumulate with norms and NaN check", n, kNone,
-                   compare(effort.seconds,
-                           [&] { kernels::accumulate(v.gradient, 1.0f, v.residual); }, roofline),
+                   compare(
+                       effort.seconds, [&] { kernels::accumulate(v.gradient, 1.0f, v.residual); },
+                       roofline),
                    "x axpy", n > 1'000'000 ? 1.03 : 1.10));
       }
     }
@@ -118,12 +118,8 @@ void bench_levels(const Effort& effort, const Report& report) {
   kernels::Top top;
   kernels::Top again;
   std::uint64_t seed = 0;
-  for (const auto& [weak, strong] : {std::pair(0.1, 0.01), std::pair(0.1, 0.001),
-                                     std::pair(0.01, 0.001)}) {
-    Buffer<float> zeros(n);
-    std::ranges::fill(zeros, 0.0f);
-    Buffer<std::uint32_t> indices(share_of(n, strong));
-    Buffer<float> values(share_of(n, strong));
+  for (const auto& [weak, strong] :
+       {std::pair(0.1, 0.01), std::pair(0.1, 0.001), std::pair(0.01, 0.001)}) {
     const Run weaker = [&, weak = weak] {
       top.take_in(v.gradient, 1.0f, v.residual, share_of(n, weak), Keep::about, seed++);
     };
@@ -131,9 +127,9 @@ void bench_levels(const Effort& effort, const Report& report) {
       weaker();
       again.take_in(v.gradient, 1.0f, v.other, share_of(n, strong), Keep::about, seed++);
     };
-    const Run levels = [&] {
+    const Run levels = [&, strong = strong] {
       weaker();
-      kernels::take_largest(top.values(), indices, values);
+      again.take(top.values(), share_of(n, strong), Keep::about, seed++);
     };
     report(row("two levels, the second from the first (" + std::to_string(weak).substr(0, 4) + ")",
                n, strong, compare(effort.seconds, levels, direct), "x both direct"));
@@ -197,27 +193,28 @@ void bench_dense(const Effort& effort, const Report& report, const Torch& torch)
   for (const int bits : {8, 4, 1}) {
     const auto coded = bytes.span().first(kernels::quantised_bytes(bits, n));
     const auto moved = bytes.span().first(n * static_cast<std::size_t>(bits) / 8);
-    report(row("quantise to " + std::to_string(bits) + " bits, with error feedback", n, kNone,
-               compare(effort.seconds,
-                       [&] { kernels::quantise(bits, v.gradient, 1.0f, v.residual, coded); },
-                       [&] { move_bytes(v.gradient, v.other, moved); }),
-               "x moving the bytes", bits == 8 ? 1.1 : kNone));
+    report(row(
+        "quantise to " + std::to_string(bits) + " bits, with error feedback", n, kNone,
+        compare(
+            effort.seconds, [&] { kernels::quantise(bits, v.gradient, 1.0f, v.residual, coded); },
+            [&] { move_bytes(v.gradient, v.other, moved); }),
+        "x moving the bytes", bits == 8 ? 1.1 : kNone));
   }
   Buffer<std::uint16_t> halves(n);
   for (const Element element : {Element::f16, Element::bf16}) {
     report(row("cast to " + std::string(name(element)), n, kNone,
-               compare(effort.seconds,
-                       [&] { kernels::narrow(v.gradient, 0.5f, element, halves); },
-                       [&] { halve_bytes(v.gradient, halves); }),
+               compare(
+                   effort.seconds, [&] { kernels::narrow(v.gradient, 0.5f, element, halves); },
+                   [&] { halve_bytes(v.gradient, halves); }),
                "x moving the bytes", 1.1));
     if (!torch) continue;
-    Row against = row("cast to " + std::string(name(element)) + ", against torch", n, kNone,
-                      compare(effort.seconds,
-                              [&] {
-                                torch(std::string(name(element)), v.gradient.data(), nullptr, n, 0);
-                              },
-                              [&] { kernels::narrow(v.gradient, 0.5f, element, halves); }),
-                      "x faster");
+    Row against =
+        row("cast to " + std::string(name(element)) + ", against torch", n, kNone,
+            compare(
+                effort.seconds,
+                [&] { torch(std::string(name(element)), v.gradient.data(), nullptr, n, 0); },
+                [&] { kernels::narrow(v.gradient, 0.5f, element, halves); }),
+            "x faster");
     against.more_is_better = true;
     report(against);
   }

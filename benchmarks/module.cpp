@@ -27,9 +27,10 @@ NB_MODULE(_bench, m) {
           result["value"] = row.value;
           result["unit"] = row.unit;
           result["goal"] = number(row.goal);
-          result["met"] = row.goal != row.goal ? nb::none()
-                                               : nb::cast(row.more_is_better ? row.value >= row.goal
-                                                                             : row.value <= row.goal);
+          result["met"] =
+              row.goal != row.goal
+                  ? nb::none()
+                  : nb::cast(row.more_is_better ? row.value >= row.goal : row.value <= row.goal);
           result["low"] = number(row.low);
           result["high"] = number(row.high);
           result["milliseconds"] = number(row.milliseconds);

@@ -166,8 +166,7 @@ void add_raw(const std::vector<Indices>& indices, const std::vector<std::vector<
       }
       at[rank] = i;
     }
-    kernels::move_out(std::span(tile).first(last - first), sums.subspan(first, last - first),
-                      true);
+    kernels::move_out(std::span(tile).first(last - first), sums.subspan(first, last - first), true);
   }
 }
 
@@ -200,7 +199,9 @@ void bench_sums(const Effort& effort, const Report& report) {
       const std::string what = "add 8 messages, " + std::string(name(code));
       const bool rare = ratio < 0.01;
       report(row(what, n, ratio, compare(effort.seconds, run, raw), "x adding raw lists",
-                 rare ? kNone : ratio > 0.01 ? 1.05 : 0.95));
+                 rare           ? kNone
+                 : ratio > 0.01 ? 1.05
+                                : 0.95));
       if (rare) {
         report(row(what, n, ratio,
                    compare(effort.seconds, run, [&] { std::memset(sums.data(), 0, 4 * n); }),

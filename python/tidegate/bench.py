@@ -15,7 +15,7 @@ from . import __version__, _bench
 from .cli import check_writable, write_json
 
 QUICK_SECONDS, QUICK_LARGEST = 0.15, 1_000_000
-LEAST_WIDTH = 130
+LEAST_WIDTH = 150
 
 
 def run(arguments) -> int:

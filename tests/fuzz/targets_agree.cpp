@@ -18,6 +18,7 @@
 
 #include "tidegate/kernels/kernels.h"
 #include "tidegate/kernels/reference.h"
+#include "tidegate/kernels/top.h"
 
 namespace {
 
@@ -92,7 +93,11 @@ void check_take_largest(const Input& input, std::int64_t target) {
   Block<std::uint32_t> expected_indices(input.kept, 0);
   Block<float> picked(input.kept, input.offset);
   Block<float> expected_picked(input.kept, 0);
-  const std::size_t count = kernels::take_largest(values.span(), indices.span(), picked.span());
+  kernels::Top top;
+  top.take(values.span(), input.kept, kernels::Keep::exactly, 1);
+  const std::size_t count = top.indices().size();
+  std::ranges::copy(top.indices(), indices.span().begin());
+  std::ranges::copy(top.values(), picked.span().begin());
   const std::size_t expected = reference::take_largest(
       expected_values.span(), expected_indices.span(), expected_picked.span());
   require(count == expected, "the count of take_largest", target);

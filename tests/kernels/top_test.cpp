@@ -105,8 +105,9 @@ TEST_P(TakeIn, AboutTakesAllAboveSomeThresholdAndNeverMoreThanAsked) {
       reference::accumulate(gradient, 1.0f, whole);
       top.take_in(gradient, 1.0f, residual, kept, Keep::about, 8);
       EXPECT_LE(top.indices().size(), kept);
-      const std::uint32_t threshold = top.sample().threshold(static_cast<double>(kept));
-      const double deviation = top.sample().deviation(threshold);
+      Sample sample;
+      sample.draw(whole, 8);
+      const double deviation = sample.deviation(sample.threshold(static_cast<double>(kept)));
       EXPECT_GE(static_cast<double>(top.indices().size()),
                 static_cast<double>(kept) - 6 * deviation);
       float smallest = std::numeric_limits<float>::infinity();

@@ -31,14 +31,6 @@ struct Accumulated {
 // that one bad batch cannot poison it. Product and sum are rounded separately on every CPU.
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual);
 
-// Moves the elements of largest magnitude out of `values` into `picked` (zero stays behind), with
-// their indices, in index order; of equal magnitudes the lowest indices go first. Magnitudes
-// compare as integers: NaN > Inf > finite. Zeros are never taken: moves exactly picked.size()
-// elements, or all that are not zero, and returns their number. `indices` has the size of `picked`;
-// values.size() < 2^32. For long vectors Top (top.h) is several times faster.
-std::size_t take_largest(std::span<float> values, std::span<std::uint32_t> indices,
-                         std::span<float> picked);
-
 // Moves the elements at `indices` out of `values` into `picked`; zero stays behind.
 void take_at(std::span<float> values, std::span<const std::uint32_t> indices,
              std::span<float> picked);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "tidegate/base/random.h"
 
@@ -34,7 +36,7 @@ template <typename At, typename Prefetch>
 void Sample::draw_lines(std::size_t elements, std::uint64_t seed, const At& at,
                         const Prefetch& prefetch) {
   elements_ = elements;
-  counts_.fill(0);
+  counts_.fill({});
   const std::size_t lines = elements / kLine;
   const std::size_t wanted = std::clamp(lines / kLinesPerSample, kMinLines, kMaxLines);
   if (lines <= wanted) {
@@ -42,10 +44,11 @@ void Sample::draw_lines(std::size_t elements, std::uint64_t seed, const At& at,
     for (std::size_t i = 0; i < elements; ++i) magnitudes_[i] = at(i);
   } else {
     magnitudes_.resize(wanted * kLine);
+    // In fixed point, because divisions would cost more than all the rest.
+    const std::uint64_t step = (static_cast<std::uint64_t>(lines) << 16) / wanted;
     const auto position = [=](std::size_t line) {
-      const std::size_t begin = line * lines / wanted;
-      const std::size_t stretch = (line + 1) * lines / wanted - begin;
-      return (begin + random_bits(seed, line) % stretch) * kLine;
+      const std::uint64_t somewhere = (random_bits(seed, line) >> 32) * step >> 32;
+      return std::min<std::size_t>((line * step + somewhere) >> 16, lines - 1) * kLine;
     };
     // Every line is a cache miss, often in the page table too: many have to be under way at once.
     for (std::size_t line = 0; line < wanted; ++line) {
@@ -55,7 +58,18 @@ void Sample::draw_lines(std::size_t elements, std::uint64_t seed, const At& at,
       for (std::size_t i = 0; i < kLine; ++i) to[i] = at(from + i);
     }
   }
-  for (const std::uint32_t magnitude : magnitudes_) ++counts_[magnitude >> kCellShift];
+  static_assert(kMaxLines * kLine / kTurns < 1 << 16, "counters must not overflow");
+  std::uint32_t largest = 0;
+  const std::uint32_t* drawn = magnitudes_.data();
+  const std::size_t whole = magnitudes_.size() / kTurns * kTurns;
+  for (std::size_t i = 0; i < whole; i += kTurns) {
+    for (std::size_t turn = 0; turn < kTurns; ++turn) {
+      ++counts_[drawn[i + turn] >> kCellShift][turn];
+    }
+  }
+  for (std::size_t i = whole; i < magnitudes_.size(); ++i) ++counts_[drawn[i] >> kCellShift][0];
+  for (std::size_t i = 0; i < magnitudes_.size(); ++i) largest = std::max(largest, drawn[i]);
+  highest_ = largest >> kCellShift;
 }
 
 void Sample::draw(std::span<const float> values, std::uint64_t seed) {
@@ -77,29 +91,37 @@ void Sample::draw(std::span<const float> gradient, float factor, std::span<const
       });
 }
 
-Sample::Cell Sample::find(double kept) const {
+std::size_t Sample::count(std::size_t cell) const {
+  return std::accumulate(counts_[cell].begin(), counts_[cell].end(), std::size_t{0});
+}
+
+Sample::Place Sample::find(double kept) const {
   if (magnitudes_.empty()) return {};
-  double wanted = kept * static_cast<double>(drawn()) / static_cast<double>(elements_);
-  for (std::size_t cell = kCells; cell-- > 0;) {
-    const double count = counts_[cell];
-    if (wanted <= count) {
-      return {static_cast<std::uint32_t>(cell), count > 0 ? std::max(0.0, wanted) / count : 0.0};
-    }
-    wanted -= count;
+  const double share = static_cast<double>(drawn()) / static_cast<double>(elements_);
+  auto rank = static_cast<std::size_t>(std::max(1.0, std::ceil(kept * share)));
+  if (rank >= drawn()) return {};
+  std::size_t cell = highest_;
+  for (; rank > count(cell); --cell) rank -= count(cell);
+  return {cell, rank};
+}
+
+std::uint32_t Sample::rough_threshold(double kept) const {
+  return std::max(1u, static_cast<std::uint32_t>(find(kept).cell) << kCellShift);
+}
+
+std::uint32_t Sample::threshold(double kept) {
+  const Place place = find(kept);
+  if (place.cell == 0) return 1;  // zeros and what is next to them
+  // Error feedback crowds magnitudes just below the last threshold: inside of a cell they are
+  // anything but evenly spread.
+  in_cell_.resize(drawn());
+  std::uint32_t* found = in_cell_.data();
+  std::size_t size = 0;
+  for (const std::uint32_t magnitude : magnitudes_) {
+    if ((magnitude >> kCellShift) == place.cell) found[size++] = magnitude;
   }
-  return {};
-}
-
-std::uint32_t Sample::threshold(double kept) const {
-  const Cell cell = find(kept);
-  if (cell.index == 0) return 1;  // everything that is not zero
-  const double width = std::ldexp(1.0, kCellShift);
-  return ((cell.index + 1) << kCellShift) - static_cast<std::uint32_t>(cell.inside * (width - 1)) -
-         1;
-}
-
-std::uint32_t Sample::threshold_below(double kept) const {
-  return std::max(1u, find(kept).index << kCellShift);
+  std::nth_element(found, found + place.rank - 1, found + size, std::greater<>());
+  return found[place.rank - 1];
 }
 
 double Sample::deviation(std::uint32_t threshold) const {
@@ -123,14 +145,17 @@ Histogram Sample::histogram() const {
   Histogram histogram;
   if (magnitudes_.empty()) return histogram;
   const double weight = static_cast<double>(elements_) / static_cast<double>(drawn());
-  for (std::size_t cell = 0; cell < kCells; ++cell) {
-    if (counts_[cell] == 0) continue;
+  std::size_t left = drawn();
+  for (std::size_t cell = highest_; left > 0; --cell) {
+    const std::size_t here = count(cell);
+    left -= here;
+    if (here == 0) continue;
     const auto low = static_cast<std::uint32_t>(cell) << kCellShift;
     // Cells are narrow: their middle stands for all that is in them, but zero is mostly just that.
     const double middle =
         cell == 0 ? 0.0 : std::bit_cast<float>(low + (std::uint32_t{1} << (kCellShift - 1)));
-    const double count = weight * counts_[cell];
-    if (std::isfinite(middle)) histogram.add(low, count, count * middle * middle);
+    const double elements = weight * static_cast<double>(here);
+    if (std::isfinite(middle)) histogram.add(low, elements, elements * middle * middle);
   }
   return histogram;
 }

@@ -27,10 +27,11 @@ class Sample {
 
   std::size_t drawn() const { return magnitudes_.size(); }
 
-  // The magnitude that about `kept` elements of the whole vector reach, at least 1.
-  std::uint32_t threshold(double kept) const;
-  // Like threshold(), rounded down to the resolution of the sample (1/32 of an octave).
-  std::uint32_t threshold_below(double kept) const;
+  // The magnitude that about `kept` elements of the whole vector reach, at least 1. Exact if the
+  // vector was drawn whole.
+  std::uint32_t threshold(double kept);
+  // The same rounded down by up to 1/16 of an octave, for next to nothing.
+  std::uint32_t rough_threshold(double kept) const;
 
   // Standard deviation of the estimated number of elements that reach `threshold`, from how unequal
   // the runs are: clustered magnitudes make the estimate less certain, and this notices.
@@ -43,18 +44,25 @@ class Sample {
  private:
   template <typename At, typename Prefetch>
   void draw_lines(std::size_t elements, std::uint64_t seed, const At& at, const Prefetch& prefetch);
-  struct Cell {
-    std::uint32_t index = 0;
-    double inside = 0;  // share of the cell above the wanted rank
-  };
-  Cell find(double kept) const;
 
-  static constexpr int kCellShift = 18;  // 8 bits of exponent, 5 of mantissa
+  // The cell in which the wanted rank lies, and its rank inside of it.
+  struct Place {
+    std::size_t cell = 0;
+    std::size_t rank = 0;
+  };
+  Place find(double kept) const;
+  std::size_t count(std::size_t cell) const;
+
+  static constexpr int kCellShift = 19;  // 8 bits of exponent, 4 of mantissa
   static constexpr std::size_t kCells = (kMagnitudeMask >> kCellShift) + 1;
+  // Counters of a cell that take turns: an addition need not wait for the one before.
+  static constexpr std::size_t kTurns = 4;
 
   std::size_t elements_ = 0;
   Buffer<std::uint32_t> magnitudes_;
-  std::array<std::uint32_t, kCells> counts_{};
+  std::array<std::array<std::uint16_t, kTurns>, kCells> counts_{};
+  std::size_t highest_ = 0;        // cell that is not empty
+  Buffer<std::uint32_t> in_cell_;  // scratch of threshold()
 };
 
 }  // namespace tidegate::kernels

@@ -5,6 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "tidegate/kernels/reference.h"
 
@@ -24,22 +27,34 @@ constexpr std::size_t kTile = 4096;
 constexpr std::size_t kGroup = 64;
 // Elements are written at the end of a list before it is known whether they count.
 constexpr std::size_t kSlack = 8;
-// No magnitude is above this.
-constexpr std::uint32_t kNothingAbove = kMagnitudeMask;
 constexpr std::int32_t kLargestFinite = 0x7f7f'ffff;
 
-struct Job {
-  const float* gradient;
+// Which loop finds the elements to take; each is the fastest for its share of elements.
+enum class Density { rare, some, many };
+
+struct TopPart {
+  const float* gradient;  // null: nothing is added
   float factor;
   float* residual;
   std::size_t begin;  // of the range
   std::size_t end;
+  std::size_t kept;
   std::uint32_t threshold;
   Density density;
   std::uint32_t* indices;
   float* values;
   std::size_t room;
+  std::uint32_t* scratch;  // of the same length
+  // Found:
+  Accumulated sums{};
+  std::size_t count = 0;
 };
+
+// Keeps the `kept` largest entries of a list, of equals the first, and puts the others back.
+// Returns the smallest magnitude that stayed. What reaches `surely` is expected to stay, so that
+// only the few below it have to be sorted out.
+std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count, std::size_t kept,
+                       std::uint32_t surely, float* residual, std::uint32_t* scratch);
 
 }  // namespace tidegate::kernels
 #endif
@@ -52,6 +67,7 @@ using F32 = hn::ScalableTag<float>;
 using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
 using Vec = hn::Vec<F32>;
+using Part = TopPart;
 
 struct Lists {
   std::uint32_t* indices;
@@ -131,17 +147,16 @@ HWY_INLINE bool AddVectors(const float* g, Vec factor, float* r, hn::Vec<I32> li
 }
 
 // Takes in one range whose candidates surely fit into the lists.
-template <Density density>
-HWY_INLINE void TakeRange(const Job& job, std::size_t begin, std::size_t end,
-                          std::uint32_t threshold, Passed& passed) {
+template <Density density, bool incoming>
+HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
   const F32 d;
   const I32 di;
   const std::size_t lanes = hn::Lanes(d);
-  const Vec factor = hn::Set(d, job.factor);
-  const auto limit = hn::Set(di, static_cast<std::int32_t>(threshold - 1));
-  const float* g = job.gradient;
-  float* r = job.residual;
-  Lists lists{job.indices, job.values, passed.count};
+  const Vec factor = hn::Set(d, part.factor);
+  const auto limit = hn::Set(di, static_cast<std::int32_t>(part.threshold - 1));
+  const float* g = part.gradient;
+  float* r = part.residual;
+  Lists lists{part.indices, part.values, part.count};
   Energies energies{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   float sink = 0;
   std::size_t i = begin;
@@ -151,12 +166,12 @@ HWY_INLINE void TakeRange(const Job& job, std::size_t begin, std::size_t end,
       Vec sums[kUnroll];
       hn::Mask<I32> above[kUnroll];
       if (HWY_UNLIKELY(
-              !AddVectors<true>(g + i + j, factor, r + i + j, limit, energies, sums, above))) {
+              !AddVectors<incoming>(g + i + j, factor, r + i + j, limit, energies, sums, above))) {
         const std::size_t size = kUnroll * lanes;
         Accumulated careful =
-            reference::accumulate({g + i + j, size}, job.factor, {r + i + j, size});
+            reference::accumulate({g + i + j, size}, part.factor, {r + i + j, size});
         careful.residual = 0;  // is measured again:
-        passed.sums += careful;
+        part.sums += careful;
         AddVectors<false>(g + i + j, factor, r + i + j, limit, energies, sums, above);
       }
       for (std::size_t v = 0; v < kUnroll; ++v) {
@@ -179,40 +194,50 @@ HWY_INLINE void TakeRange(const Job& job, std::size_t begin, std::size_t end,
       TakeOne(r + i + at, i + at, lists);
     }
   }
-  passed.sums.gradient += total(energies.gradient);
-  passed.sums.residual += total(energies.sum);
-  passed.sums.product += total(energies.product);
+  part.sums.gradient += total(energies.gradient);
+  part.sums.residual += total(energies.sum);
+  part.sums.product += total(energies.product);
   if (i < end) {
-    passed.sums += reference::accumulate({g + i, end - i}, job.factor, {r + i, end - i});
+    if constexpr (incoming) {
+      part.sums += reference::accumulate({g + i, end - i}, part.factor, {r + i, end - i});
+    } else {
+      part.sums.residual += reference::sum_of_squares({r + i, end - i});
+    }
     for (; i < end; ++i) {
-      if (reference::magnitude(r[i]) >= threshold) TakeOne(r + i, i, lists);
+      if (reference::magnitude(r[i]) >= part.threshold) TakeOne(r + i, i, lists);
     }
   }
-  passed.count = lists.count;
+  part.count = lists.count;
 }
 
-template <Density density>
-Passed PassTiles(const Job& job) {
-  Passed passed;
-  std::uint32_t threshold = job.threshold;
-  for (std::size_t begin = job.begin; begin < job.end; begin += kTile) {
-    const std::size_t end = std::min(begin + kTile, job.end);
-    if (HWY_UNLIKELY(passed.count + (end - begin) + kSlack > job.room)) {
-      passed.overflow = true;
-      threshold = kNothingAbove + 1;  // the rest is added, but not taken
+template <Density density, bool incoming>
+void PassTiles(Part& part) {
+  for (std::size_t begin = part.begin; begin < part.end; begin += kTile) {
+    const std::size_t end = std::min(begin + kTile, part.end);
+    if (HWY_UNLIKELY(part.count + (end - begin) + kSlack > part.room)) {
+      // Far more candidates than expected: only the largest so far can still be among the largest
+      // in the end, and of what follows only what is larger than all but those.
+      const std::uint32_t smallest = cut_list(part.indices, part.values, part.count, part.kept,
+                                              kMagnitudeMask, part.residual, part.scratch);
+      part.count = part.kept;
+      part.threshold = smallest + 1;
     }
-    TakeRange<density>(job, begin, end, threshold, passed);
+    TakeRange<density, incoming>(part, begin, end);
   }
-  return passed;
 }
 
-Passed Pass(const Job& job) {
-  switch (job.density) {
-    case Density::rare: return PassTiles<Density::rare>(job);
-    case Density::some: return PassTiles<Density::some>(job);
-    case Density::many: return PassTiles<Density::many>(job);
+template <bool incoming>
+void PassDensity(Part& part) {
+  switch (part.density) {
+    case Density::rare: return PassTiles<Density::rare, incoming>(part);
+    case Density::some: return PassTiles<Density::some, incoming>(part);
+    case Density::many: return PassTiles<Density::many, incoming>(part);
   }
-  return {};
+}
+
+void Pass(Part& part) {
+  if (part.gradient == nullptr) return PassDensity<false>(part);
+  PassDensity<true>(part);
 }
 
 std::size_t TakeAboveInPlace(std::span<float> values, std::uint32_t threshold,
@@ -301,150 +326,158 @@ Density density_of(double share) {
 
 }  // namespace
 
+std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count, std::size_t kept,
+                       std::uint32_t surely, float* residual, std::uint32_t* scratch) {
+  std::size_t in_band = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t size = reference::magnitude(values[i]);
+    scratch[in_band] = size;
+    in_band += size < surely ? 1 : 0;
+  }
+  std::size_t sure = count - in_band;
+  if (sure >= kept) {  // a poor guess: all take part
+    for (std::size_t i = 0; i < count; ++i) scratch[i] = reference::magnitude(values[i]);
+    in_band = count;
+    sure = 0;
+  }
+  // The kept-th largest magnitude, and how many of those equal to it stay.
+  const std::size_t rank = kept - sure;
+  std::nth_element(scratch, scratch + (rank - 1), scratch + in_band, std::greater<>());
+  const std::uint32_t last = scratch[rank - 1];
+  std::size_t ties = rank - static_cast<std::size_t>(std::count_if(
+                                scratch, scratch + rank, [=](auto size) { return size > last; }));
+  std::size_t to = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t index = indices[i];
+    const float value = values[i];
+    const std::uint32_t size = reference::magnitude(value);
+    const bool tie = size == last && ties > 0;
+    const bool stays = size > last || tie;
+    ties -= tie ? 1 : 0;
+    indices[to] = index;
+    values[to] = value;
+    to += stays ? 1 : 0;
+    if (!stays) residual[index] = value;
+  }
+  return last;
+}
+
 Accumulated Top::take_in(std::span<const float> gradient, float factor, std::span<float> residual,
                          std::size_t kept, Keep keep, std::uint64_t seed) {
-  const std::size_t elements = gradient.size();
-  kept = std::min(kept, elements);
-  count_ = 0;
   sample_.draw(gradient, factor, residual, seed);
-  if (kept == 0) return accumulate(gradient, factor, residual);
+  count_ = 0;
+  if (kept == 0 || gradient.empty()) return accumulate(gradient, factor, residual);
+  const Accumulated sums = search(gradient, factor, residual, kept, keep);
+  if (sums.nonfinite > 0) {
+    put_at(residual, indices(), values());
+    count_ = 0;
+  }
+  return sums;
+}
+
+void Top::take(std::span<float> values, std::size_t kept, Keep keep, std::uint64_t seed) {
+  sample_.draw(values, seed);
+  count_ = 0;
+  if (kept > 0 && !values.empty()) search({}, 1.0f, values, kept, keep);
+}
+
+Accumulated Top::search(std::span<const float> gradient, float factor, std::span<float> residual,
+                        std::size_t kept, Keep keep) {
+  const std::size_t elements = residual.size();
+  kept = std::min(kept, elements);
 
   // 1. Guess. Too low a threshold costs putting back, too high a second search.
   const auto wanted = static_cast<double>(kept);
   const bool whole = sample_.drawn() == elements;
   const double hits = wanted * static_cast<double>(sample_.drawn()) / static_cast<double>(elements);
-  const double deviation = sample_.deviation(sample_.threshold(wanted));
+  const double deviation = sample_.deviation(sample_.rough_threshold(wanted));
   const bool exact = keep == Keep::exactly || whole || hits < kEnoughHits;
-  const double aim = exact ? wanted + kSafety * deviation
-                           : std::max(wanted - deviation, 0.5 * wanted);
-  std::uint32_t threshold = 1;  // everything but zeros
-  if (kept < elements) {
-    threshold = whole ? sample_.threshold_below(wanted) : sample_.threshold(aim);
-  }
+  const double aim =
+      exact ? wanted + kSafety * deviation : std::max(wanted - deviation, 0.5 * wanted);
+  // Everything but zeros, if all is wanted.
+  const std::uint32_t threshold = kept == elements ? 1 : sample_.threshold(aim);
 
   // 2. One pass.
-  const auto room = static_cast<std::size_t>(wanted * 1.125 + 2 * kSafety * deviation);
-  const std::size_t parts = workers_ == nullptr ? 1 : workers_->threads();
-  const std::size_t capacity = std::min(room, elements) + kTile + kSlack;
-  indices_.resize(parts * capacity);
-  values_.resize(parts * capacity);
-  const Accumulated sums = pass(gradient, factor, residual, threshold,
-                                density_of(wanted / static_cast<double>(elements)));
+  const auto expected = static_cast<std::size_t>(wanted * 1.125 + 2 * kSafety * deviation);
+  const std::size_t room = std::min(expected, elements) + kTile + kSlack;
+  const Accumulated sums = pass(gradient, factor, residual, kept, threshold, room);
 
   // 3. Repair.
-  if (sums.nonfinite > 0) {
-    put_all_back(residual);
-  } else if (overflow_) {  // many equal magnitudes, or a sample that was far off
-    put_all_back(residual);
-    count_ = take_largest(residual, indices_.span().first(kept), values_.span().first(kept));
-  } else if (count_ > kept) {
+  if (count_ > kept) {
     const double surely = std::max(0.0, wanted - kSafety * deviation);
-    cut_to(kept, whole ? threshold : sample_.threshold(surely), residual);
-  } else if (exact && count_ < kept && threshold > 1) {
+    magnitudes_.resize(count_);
+    cut_list(list_.indices.data(), list_.values.data(), count_, kept, sample_.threshold(surely),
+             residual.data(), magnitudes_.data());
+    count_ = kept;
+  } else if (exact && count_ < kept && threshold > 1 && sums.nonfinite == 0) {
     add_missing(kept - count_, residual);
   }
   return sums;
 }
 
 Accumulated Top::pass(std::span<const float> gradient, float factor, std::span<float> residual,
-                      std::uint32_t threshold, Density density) {
-  const std::size_t parts = workers_ == nullptr ? 1 : workers_->threads();
-  const std::size_t capacity = indices_.size() / parts;
-  const std::size_t tiles = (gradient.size() + kTile - 1) / kTile;
-  passed_.resize(parts);
-  const auto work = [&](std::size_t part) {
-    passed_[part] = HWY_DYNAMIC_DISPATCH(Pass)(
-        {.gradient = gradient.data(),
-         .factor = factor,
-         .residual = residual.data(),
-         .begin = std::min(gradient.size(), part * tiles / parts * kTile),
-         .end = std::min(gradient.size(), (part + 1) * tiles / parts * kTile),
-         .threshold = threshold,
-         .density = density,
-         .indices = indices_.data() + part * capacity,
-         .values = values_.data() + part * capacity,
-         .room = capacity});
-  };
-  if (parts == 1) {
-    work(0);
+                      std::size_t kept, std::uint32_t threshold, std::size_t room) {
+  const std::size_t threads = workers_ == nullptr ? 1 : workers_->threads();
+  const std::size_t tiles = (residual.size() + kTile - 1) / kTile;
+  const double share = static_cast<double>(kept) / static_cast<double>(residual.size());
+  list_.indices.resize(threads * room);
+  list_.values.resize(threads * room);
+  magnitudes_.resize(threads * room);
+  std::vector<TopPart> parts(threads);
+  for (std::size_t i = 0; i < threads; ++i) {
+    parts[i] = {.gradient = gradient.data(),
+                .factor = factor,
+                .residual = residual.data(),
+                .begin = std::min(residual.size(), i * tiles / threads * kTile),
+                .end = std::min(residual.size(), (i + 1) * tiles / threads * kTile),
+                .kept = kept,
+                .threshold = threshold,
+                .density = density_of(share),
+                .indices = list_.indices.data() + i * room,
+                .values = list_.values.data() + i * room,
+                .room = room,
+                .scratch = magnitudes_.data() + i * room};
+  }
+  if (threads == 1) {
+    HWY_DYNAMIC_DISPATCH(Pass)(parts[0]);
   } else {
-    workers_->run(work);
+    workers_->run([&](std::size_t i) { HWY_DYNAMIC_DISPATCH(Pass)(parts[i]); });
   }
   Accumulated sums;
   count_ = 0;
-  overflow_ = false;
-  for (std::size_t part = 0; part < parts; ++part) {
-    const Passed& mine = passed_[part];
-    sums += mine.sums;
-    overflow_ = overflow_ || mine.overflow;
-    if (part > 0 && mine.count > 0) {
-      std::memmove(&indices_[count_], &indices_[part * capacity], mine.count * sizeof(indices_[0]));
-      std::memmove(&values_[count_], &values_[part * capacity], mine.count * sizeof(values_[0]));
-    }
-    count_ += mine.count;
+  for (const TopPart& part : parts) {
+    sums += part.sums;
+    std::memmove(list_.indices.data() + count_, part.indices, part.count * sizeof(std::uint32_t));
+    std::memmove(list_.values.data() + count_, part.values, part.count * sizeof(float));
+    count_ += part.count;
   }
   return sums;
 }
 
-void Top::put_all_back(std::span<float> residual) {
-  put_at(residual, indices(), values());
-  count_ = 0;
-}
-
-// Keeps the `kept` largest of the list. What reaches `surely` most likely stays, so that only the
-// few below it have to be sorted out.
-void Top::cut_to(std::size_t kept, std::uint32_t surely, std::span<float> residual) {
-  more_indices_.resize(count_);
-  std::uint32_t* band = more_indices_.data();
-  std::size_t in_band = 0;
-  for (std::size_t i = 0; i < count_; ++i) {
-    const std::uint32_t size = reference::magnitude(values_[i]);
-    band[in_band] = size;
-    in_band += size < surely ? 1 : 0;
-  }
-  std::size_t sure = count_ - in_band;
-  if (sure >= kept) {  // a poor guess: all take part
-    for (std::size_t i = 0; i < count_; ++i) band[i] = reference::magnitude(values_[i]);
-    in_band = count_;
-    sure = 0;
-  }
-  // The kept-th largest magnitude, and how many of those equal to it stay.
-  const std::size_t rank = kept - sure;
-  std::nth_element(band, band + (rank - 1), band + in_band, std::greater<>());
-  const std::uint32_t last = band[rank - 1];
-  std::size_t ties = rank - static_cast<std::size_t>(std::count_if(
-                                band, band + rank, [&](std::uint32_t m) { return m > last; }));
-
-  std::size_t to = 0;
-  for (std::size_t i = 0; i < count_; ++i) {
-    const std::uint32_t index = indices_[i];
-    const float value = values_[i];
-    const std::uint32_t size = reference::magnitude(value);
-    const bool tie = size == last && ties > 0;
-    const bool stays = size > last || tie;
-    ties -= tie ? 1 : 0;
-    indices_[to] = index;
-    values_[to] = value;
-    to += stays ? 1 : 0;
-    if (!stays) residual[index] = value;
-  }
-  count_ = to;
-}
-
 // The guess was too high: the rest is searched among what stayed, and merged in by index.
 void Top::add_missing(std::size_t missing, std::span<float> residual) {
-  more_indices_.resize(missing);
-  more_values_.resize(missing);
-  std::size_t more = take_largest(residual, more_indices_, more_values_);
-  std::size_t have = count_;
-  count_ += more;
-  for (std::size_t to = count_; more > 0; --to) {
-    const bool old = have > 0 && indices_[have - 1] > more_indices_[more - 1];
-    std::size_t& from = old ? have : more;
-    --from;
-    indices_[to - 1] = old ? indices_[from] : more_indices_[from];
-    values_[to - 1] = old ? values_[from] : more_values_[from];
+  const std::size_t have = count_;
+  std::swap(list_, earlier_);
+  pass({}, 1.0f, residual, missing, 1, 2 * missing + kTile + kSlack);
+  if (count_ > missing) {
+    magnitudes_.resize(count_);
+    cut_list(list_.indices.data(), list_.values.data(), count_, missing, kMagnitudeMask,
+             residual.data(), magnitudes_.data());
   }
+  const std::size_t found = std::min(count_, missing);
+  List merged;
+  merged.indices.resize(have + found);
+  merged.values.resize(have + found);
+  std::size_t a = 0;
+  std::size_t b = 0;
+  for (count_ = 0; count_ < have + found; ++count_) {
+    const bool first = b == found || (a < have && earlier_.indices[a] < list_.indices[b]);
+    const List& from = first ? earlier_ : list_;
+    std::size_t& at = first ? a : b;
+    merged.indices[count_] = from.indices[at];
+    merged.values[count_] = from.values[at++];
+  }
+  list_ = std::move(merged);
 }
 
 std::size_t take_above(std::span<float> values, std::uint32_t threshold,

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/base/workers.h"
@@ -25,16 +24,6 @@ enum class Keep {
   about,
 };
 
-// Which loop of the pass finds the elements to take; each is the fastest for its share of elements.
-enum class Density { rare, some, many };
-
-// What the pass over one part of the vector found.
-struct Passed {
-  Accumulated sums;
-  std::size_t count = 0;
-  bool overflow = false;  // more candidates than there is room for
-};
-
 // One per bucket: owns the lists, so that steps after the first allocate nothing.
 class Top {
  public:
@@ -47,30 +36,36 @@ class Top {
   Accumulated take_in(std::span<const float> gradient, float factor, std::span<float> residual,
                       std::size_t kept, Keep keep, std::uint64_t seed);
 
-  // What was moved out, in index order, until the next call.
-  std::span<const std::uint32_t> indices() const { return indices_.span().first(count_); }
-  std::span<const float> values() const { return values_.span().first(count_); }
-  std::span<float> values() { return values_.span().first(count_); }
+  // Moves the largest out of `values`. Magnitudes compare as integers: NaN > Inf > finite.
+  void take(std::span<float> values, std::size_t kept, Keep keep, std::uint64_t seed);
 
-  // Of gradient + residual, as the sample saw it.
+  // What was moved out, in index order, until the next call.
+  std::span<const std::uint32_t> indices() const { return list_.indices.span().first(count_); }
+  std::span<const float> values() const { return list_.values.span().first(count_); }
+  std::span<float> values() { return list_.values.span().first(count_); }
+
+  // Of what was searched, before anything was moved out.
   const Sample& sample() const { return sample_; }
 
  private:
+  struct List {
+    Buffer<std::uint32_t> indices;
+    Buffer<float> values;
+  };
+
+  // Without a gradient (empty) only searches.
+  Accumulated search(std::span<const float> gradient, float factor, std::span<float> residual,
+                     std::size_t kept, Keep keep);
   Accumulated pass(std::span<const float> gradient, float factor, std::span<float> residual,
-                   std::uint32_t threshold, Density density);
-  void put_all_back(std::span<float> residual);
-  void cut_to(std::size_t kept, std::uint32_t surely, std::span<float> residual);
+                   std::size_t kept, std::uint32_t threshold, std::size_t room);
   void add_missing(std::size_t missing, std::span<float> residual);
 
   Workers* const workers_;
   Sample sample_;
-  Buffer<std::uint32_t> indices_;
-  Buffer<float> values_;
+  List list_;
+  List earlier_;  // while more is searched
   std::size_t count_ = 0;
-  bool overflow_ = false;
-  std::vector<Passed> passed_;  // one per thread
-  Buffer<std::uint32_t> more_indices_;
-  Buffer<float> more_values_;
+  Buffer<std::uint32_t> magnitudes_;  // scratch for cutting lists
 };
 
 // Everything of magnitude `threshold` and above, as many as fit: moved out of `values` in index
