@@ -67,19 +67,20 @@ double fastest(double seconds, const Run& run) {
   return best;
 }
 
-double cycles_per_nanosecond() {
-  constexpr int kSteps = 300'000;
+Paired cycles(double seconds, const Run& run) {
+  constexpr std::uint64_t kSteps = 100'000;
   constexpr double kCyclesPerStep = 3;
-  volatile std::uint64_t result = 0;
-  const double seconds = fastest(0.01, [&] {
+  Paired paired = compare(seconds, run, [] {
     std::uint64_t x = 3;
-    for (int i = 0; i < kSteps; ++i) {
+    for (std::uint64_t i = 0; i < kSteps; ++i) {
       x *= 0x9e3779b97f4a7c15u;
       asm volatile("" : "+r"(x));  // one after the other, none left out
     }
-    result = x;
   });
-  return kSteps * kCyclesPerStep / (seconds * 1e9);
+  for (double* value : {&paired.median, &paired.low, &paired.high}) {
+    *value *= kSteps * kCyclesPerStep;
+  }
+  return paired;
 }
 
 Row row(std::string name, std::size_t n, double ratio, const Paired& paired, std::string unit,

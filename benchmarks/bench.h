@@ -49,8 +49,9 @@ Paired compare(double seconds, const Run& run, const Run& baseline);
 // Seconds of one call, the smallest of many.
 double fastest(double seconds, const Run& run);
 
-// Cycles of this core in a nanosecond, now: from a chain of multiplications that take three each.
-double cycles_per_nanosecond();
+// How many cycles of this core a call takes: timed in turn with a chain of multiplications that
+// take three cycles each, so that a clock that changes does not matter.
+Paired cycles(double seconds, const Run& run);
 
 Row row(std::string name, std::size_t n, double ratio, const Paired& paired, std::string unit,
         double goal = kNone);

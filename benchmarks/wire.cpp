@@ -41,7 +41,6 @@ struct Blocks {
 // One list after another, each used once in a round, so that no branch is learnt by heart.
 void bench_indices(const Effort& effort, const Report& report) {
   const std::size_t n = std::min<std::size_t>(effort.largest, 25'000'000);
-  const double clock = cycles_per_nanosecond();
   for (const std::size_t size : {std::size_t{0}, std::size_t{1000}}) {
     for (const double ratio : {0.1, 0.03, 0.01, 0.001}) {
       Indices indices = random_indices(n, ratio, 1);
@@ -78,24 +77,20 @@ void bench_indices(const Effort& effort, const Report& report) {
       const Run copy = [&] {
         std::memcpy(decoded.data(), indices.data(), indices.size() * sizeof(indices[0]));
       };
-      const double per_index = 1e9 * clock / static_cast<double>(indices.size());
-      const double encode_cycles = fastest(effort.seconds, encode) * per_index;
-      const double decode_cycles = fastest(effort.seconds, decode) * per_index;
+      const auto per_index = [&](const Run& run) {
+        Paired paired = cycles(effort.seconds, run);
+        for (double* value : {&paired.median, &paired.low, &paired.high}) {
+          *value /= static_cast<double>(indices.size());
+        }
+        return paired;
+      };
       const bool wide = ratio < 0.002;  // more than 8 low bits
       const std::string what = size == 0 ? "" : ", messages of 1000";
       const double factor = size == 0 ? 1.0 : 2.0;
-      report({.name = "encode indices" + what,
-              .n = n,
-              .ratio = ratio,
-              .value = encode_cycles,
-              .unit = "cycles/index",
-              .goal = 2.0 * factor});
-      report({.name = "decode indices" + what,
-              .n = n,
-              .ratio = ratio,
-              .value = decode_cycles,
-              .unit = "cycles/index",
-              .goal = (wide ? 2.1 : 1.3) * factor});
+      report(
+          row("encode indices" + what, n, ratio, per_index(encode), "cycles/index", 2.0 * factor));
+      report(row("decode indices" + what, n, ratio, per_index(decode), "cycles/index",
+                 (wide ? 2.1 : 1.3) * factor));
       if (size != 0) continue;
       report(row("encode indices", n, ratio, compare(effort.seconds / 2, encode, copy),
                  "x memcpy of them"));
@@ -124,14 +119,17 @@ void bench_message(const Effort& effort, const Report& report) {
   std::uint64_t seed = 0;
   for (const double ratio : {0.1, 0.01, 0.001}) {
     const auto kept = static_cast<std::size_t>(ratio * static_cast<double>(n));
-    for (const ValueCode code : {ValueCode::fp32, ValueCode::fp16, ValueCode::int8}) {
+    for (const ValueCode code :
+         {ValueCode::fp32, ValueCode::bf16, ValueCode::fp16, ValueCode::int8}) {
       std::vector<std::byte> slot(wire::sparse_slot_bytes(n, kept, code));
+      const bool lossless = code == ValueCode::fp32 || code == ValueCode::bf16;
+      const Element sent = code == ValueCode::bf16 ? Element::bf16 : Element::f32;
       const Run run = [&] {
-        top.take_in(gradient, 1.0f, residual, kept, kernels::Keep::about, seed++);
+        top.take_in(gradient, 1.0f, residual, kept, kernels::Keep::about, seed++, sent);
         wire::encode_sparse(slot, kStamp, n, top.indices(), top.values(), code);
-        if (code != ValueCode::fp32) kernels::put_at(residual, top.indices(), top.values());
+        if (!lossless) kernels::scatter_add(residual, top.indices(), top.values(), 1.0f);
       };
-      const double goal = code != ValueCode::fp16 || ratio < 0.01 ? kNone
+      const double goal = code != ValueCode::bf16 || ratio < 0.01 ? kNone
                           : ratio > 0.01                          ? 1.60
                                                                   : 1.30;
       report(row("gradient to message, " + std::string(name(code)), n, ratio,
@@ -185,7 +183,7 @@ void bench_sums(const Effort& effort, const Report& report) {
       fill_normal(values.back().data(), values.back().size(), 20 + rank);
     }
     const Run raw = [&] { add_raw(indices, values, 0.125f, sums); };
-    for (const ValueCode code : {ValueCode::fp32, ValueCode::fp16, ValueCode::int8}) {
+    for (const ValueCode code : {ValueCode::fp32, ValueCode::bf16, ValueCode::int8}) {
       const std::size_t slot = wire::sparse_slot_bytes(n, kept, code);
       std::vector<std::byte> slots(kRanks * slot);
       for (std::size_t rank = 0; rank < kRanks; ++rank) {
@@ -207,7 +205,7 @@ void bench_sums(const Effort& effort, const Report& report) {
                    compare(effort.seconds, run, [&] { std::memset(sums.data(), 0, 4 * n); }),
                    "x memset", 1.6));
       }
-      if (code != ValueCode::fp16) continue;
+      if (code != ValueCode::bf16) continue;
       const Run both = [&] { wire::add_sparse(slots, kRanks, kStamp, 0.125f, sums, &workers); };
       Row threads = row(what + ", 2 threads", n, ratio, compare(effort.seconds, run, both),
                         "x one thread", 1.6);
@@ -220,7 +218,7 @@ void bench_sums(const Effort& effort, const Report& report) {
           wire::open(std::span(slots).subspan(rank * slot, slot), stamp);
         }
       };
-      report(row("checksums of 8 messages, fp16", n, ratio, compare(effort.seconds / 2, check, run),
+      report(row("checksums of 8 messages, bf16", n, ratio, compare(effort.seconds / 2, check, run),
                  "x adding them"));
     }
   }

@@ -126,6 +126,31 @@ TEST_P(TakeIn, AboutTakesAllAboveSomeThresholdAndNeverMoreThanAsked) {
   }
 }
 
+// What is taken is a bf16 number, what stays is the rest of it.
+TEST_P(TakeIn, RoundsWhatWillBeSentAsBf16) {
+  for (const std::size_t size : {100, 50'000}) {
+    for (const std::size_t kept : {size / 100, size / 10, size}) {
+      std::vector<float> gradient = make(kFamilies[0], size, 13);
+      gradient[7] = std::numeric_limits<float>::max();  // must not be rounded up to Inf
+      gradient[8] = -1e-41f;
+      std::vector<float> residual(size);
+      Top top;
+      top.take_in(gradient, 1.0f, residual, kept, Keep::about, 0, Element::bf16);
+      ASSERT_GE(top.indices().size(), kept / 2);
+      ASSERT_LE(top.indices().size(), kept);
+      for (std::size_t i = 0; i < top.indices().size(); ++i) {
+        const float value = top.values()[i];
+        EXPECT_TRUE(std::isfinite(value));
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(value) & 0xffffu, 0u);
+        const std::uint32_t at = top.indices()[i];
+        EXPECT_LE(std::fabs(residual[at]), std::fabs(value) * 0x1p-7f + 1e-38f);
+        residual[at] += value;
+      }
+      EXPECT_TRUE(same_bits<float>(residual, gradient));
+    }
+  }
+}
+
 TEST_P(TakeIn, AboutAllIsAll) {
   const std::vector<float> gradient = make(kFamilies[0], 20'000, 12);
   std::vector<float> residual(gradient.size());

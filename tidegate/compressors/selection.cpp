@@ -6,13 +6,14 @@
 
 namespace tidegate {
 
-void Selection::take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual) {
+void Selection::take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual,
+                        Element sent) {
   const std::size_t kept = kept_elements(bucket.gradient.size(), choice.ratio);
   // Another sample in every step and bucket, so that what one of them misses the next one sees.
   const auto seed = static_cast<std::uint64_t>(bucket.step) * 1'000'003u +
                     static_cast<std::uint64_t>(bucket.index);
-  incoming_ =
-      top_.take_in(bucket.gradient, 1.0f / bucket.loss_scale, residual, kept, choice.keep, seed);
+  incoming_ = top_.take_in(bucket.gradient, 1.0f / bucket.loss_scale, residual, kept, choice.keep,
+                           seed, sent);
   indices_ = top_.indices();
   values_ = top_.values();
 }
@@ -65,7 +66,7 @@ void Selection::show_nonfinite(std::span<const float> gradient, std::size_t kept
 }
 
 void Selection::put_back(std::span<float> residual, std::size_t first) {
-  kernels::put_at(residual, indices_.subspan(first), values_.subspan(first));
+  kernels::scatter_add(residual, indices_.subspan(first), values_.subspan(first), 1.0f);
   indices_ = indices_.first(first);
   values_ = values_.first(first);
 }

@@ -12,7 +12,9 @@ class Selection {
  public:
   // residual += gradient, then takes the largest of it, as many as the choice says. Takes nothing
   // if the gradient is not finite.
-  void take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual);
+  // Values that will be `sent` as bf16 are rounded, and what that takes from them stays behind.
+  void take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual,
+               Element sent = Element::f32);
   // residual += gradient; takes nothing.
   void only_take_in(const Bucket& bucket, std::span<float> residual);
   // Adds the lowest indices that are not entries yet, until there are `kept`.
@@ -23,8 +25,8 @@ class Selection {
   // The residual has not taken them in and stays whole.
   void show_nonfinite(std::span<const float> gradient, std::size_t kept);
 
-  // Puts the values, as they are now, back in their place; from the entry numbered `first` on. The
-  // entries before it remain.
+  // Adds the values, as they are now, to what lies in their place; from the entry numbered `first`
+  // on. The entries before it remain.
   void put_back(std::span<float> residual, std::size_t first = 0);
 
   std::span<const std::uint32_t> indices() const { return indices_; }

@@ -15,7 +15,7 @@ kernels::ValueCode code_of(int bits) {
     case 8: return kernels::ValueCode::int8;
     case 4: return kernels::ValueCode::log4;
     case 2: return kernels::ValueCode::log2;
-    default: return kernels::ValueCode::fp16;
+    default: return kernels::ValueCode::bf16;
   }
 }
 
@@ -62,17 +62,21 @@ class TopK : public Compressor {
     const std::size_t elements = bucket.gradient.size();
     sent_stamp_ = stamp;
     kernels::ValueCode code = code_of(choice.bits);
-    chosen_.take_in(bucket, choice, residual);
+    // Rounded while they are taken, if that is all their code does.
+    const bool rounded = code == kernels::ValueCode::bf16 && choice.keep == kernels::Keep::about;
+    chosen_.take_in(bucket, choice, residual, rounded ? Element::bf16 : Element::f32);
     const bool finite = chosen_.gradient_was_finite();
     if (!finite) {
       chosen_.show_nonfinite(bucket.gradient, kept_elements(elements, choice.ratio));
       code = kernels::ValueCode::fp32;  // the only one that has a word for every NaN
     }
+    // If rounded, what the residual keeps of these elements (at most 2^-8 of each) is left out of
+    // account.
     const double taken = finite ? chosen_.energy() : 0.0;
     const std::size_t chosen = chosen_.indices().size();
     const std::size_t sent =
         wire::encode_sparse(message_, stamp, elements, chosen_.indices(), chosen_.values(), code);
-    const bool all = sent == chosen && code == kernels::ValueCode::fp32;
+    const bool all = sent == chosen && (rounded || code == kernels::ValueCode::fp32);
     const double lost = all || !finite ? 0.0 : chosen_.energy();
     report_ = {.gradient_energy = chosen_.incoming().gradient,
                .sent_energy = std::max(0.0, taken - lost),

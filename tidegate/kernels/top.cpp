@@ -33,7 +33,8 @@ constexpr std::int32_t kLargestFinite = 0x7f7f'ffff;
 enum class Density { rare, some, many };
 
 struct TopPart {
-  const float* gradient;  // null: nothing is added
+  Work work;
+  const float* gradient;
   float factor;
   float* residual;
   std::size_t begin;  // of the range
@@ -54,7 +55,7 @@ struct TopPart {
 // Returns the smallest magnitude that stayed. What reaches `surely` is expected to stay, so that
 // only the few below it have to be sorted out.
 std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count, std::size_t kept,
-                       std::uint32_t surely, float* residual, std::uint32_t* scratch);
+                       std::uint32_t surely, Work work, float* residual, std::uint32_t* scratch);
 
 }  // namespace tidegate::kernels
 #endif
@@ -99,10 +100,22 @@ HWY_INLINE std::uint64_t BitsOf(hn::Mask<I32> mask) {
   return bits;
 }
 
+// Rounded to nearest, ties to even, but never up to Inf. Only for finite numbers.
+HWY_INLINE float RoundToBf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits & ~kMagnitudeMask;
+  const std::uint32_t magnitude = bits & kMagnitudeMask;
+  const std::uint32_t rounded = (magnitude + 0x7fff + ((magnitude >> 16) & 1)) & 0xffff'0000u;
+  return std::bit_cast<float>(sign | std::min(rounded, 0x7f7f'0000u));
+}
+
+template <bool rounded>
 HWY_INLINE void TakeOne(float* from, std::size_t index, Lists& lists) {
+  const float value = *from;
+  const float taken = rounded ? RoundToBf16(value) : value;
   lists.indices[lists.count] = static_cast<std::uint32_t>(index);
-  lists.values[lists.count++] = *from;
-  *from = 0.0f;
+  lists.values[lists.count++] = taken;
+  *from = rounded ? value - taken : 0.0f;
 }
 
 // Vectors that are added before the first of them is stored: until then a NaN can still be seen and
@@ -147,8 +160,10 @@ HWY_INLINE bool AddVectors(const float* g, Vec factor, float* r, hn::Vec<I32> li
 }
 
 // Takes in one range whose candidates surely fit into the lists.
-template <Density density, bool incoming>
+template <Density density, Work work>
 HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
+  constexpr bool kIncoming = work != Work::search;
+  constexpr bool kRounded = work == Work::take_in_rounded;
   const F32 d;
   const I32 di;
   const std::size_t lanes = hn::Lanes(d);
@@ -166,7 +181,7 @@ HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
       Vec sums[kUnroll];
       hn::Mask<I32> above[kUnroll];
       if (HWY_UNLIKELY(
-              !AddVectors<incoming>(g + i + j, factor, r + i + j, limit, energies, sums, above))) {
+              !AddVectors<kIncoming>(g + i + j, factor, r + i + j, limit, energies, sums, above))) {
         const std::size_t size = kUnroll * lanes;
         Accumulated careful =
             reference::accumulate({g + i + j, size}, part.factor, {r + i + j, size});
@@ -185,32 +200,32 @@ HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
     for (int blind = 0; blind < kBlind; ++blind) {
       const auto at = static_cast<std::size_t>(std::countr_zero(word));
       const bool any = word != 0;
-      TakeOne(any ? r + i + at : &sink, i + at, lists);
+      TakeOne<kRounded>(any ? r + i + at : &sink, i + at, lists);
       lists.count -= any ? 0 : 1;
       word &= word - 1;
     }
     for (; word != 0; word &= word - 1) {
       const auto at = static_cast<std::size_t>(std::countr_zero(word));
-      TakeOne(r + i + at, i + at, lists);
+      TakeOne<kRounded>(r + i + at, i + at, lists);
     }
   }
   part.sums.gradient += total(energies.gradient);
   part.sums.residual += total(energies.sum);
   part.sums.product += total(energies.product);
   if (i < end) {
-    if constexpr (incoming) {
+    if constexpr (kIncoming) {
       part.sums += reference::accumulate({g + i, end - i}, part.factor, {r + i, end - i});
     } else {
       part.sums.residual += reference::sum_of_squares({r + i, end - i});
     }
     for (; i < end; ++i) {
-      if (reference::magnitude(r[i]) >= part.threshold) TakeOne(r + i, i, lists);
+      if (reference::magnitude(r[i]) >= part.threshold) TakeOne<kRounded>(r + i, i, lists);
     }
   }
   part.count = lists.count;
 }
 
-template <Density density, bool incoming>
+template <Density density, Work work>
 void PassTiles(Part& part) {
   for (std::size_t begin = part.begin; begin < part.end; begin += kTile) {
     const std::size_t end = std::min(begin + kTile, part.end);
@@ -218,26 +233,29 @@ void PassTiles(Part& part) {
       // Far more candidates than expected: only the largest so far can still be among the largest
       // in the end, and of what follows only what is larger than all but those.
       const std::uint32_t smallest = cut_list(part.indices, part.values, part.count, part.kept,
-                                              kMagnitudeMask, part.residual, part.scratch);
+                                              kMagnitudeMask, work, part.residual, part.scratch);
       part.count = part.kept;
       part.threshold = smallest + 1;
     }
-    TakeRange<density, incoming>(part, begin, end);
+    TakeRange<density, work>(part, begin, end);
   }
 }
 
-template <bool incoming>
+template <Work work>
 void PassDensity(Part& part) {
   switch (part.density) {
-    case Density::rare: return PassTiles<Density::rare, incoming>(part);
-    case Density::some: return PassTiles<Density::some, incoming>(part);
-    case Density::many: return PassTiles<Density::many, incoming>(part);
+    case Density::rare: return PassTiles<Density::rare, work>(part);
+    case Density::some: return PassTiles<Density::some, work>(part);
+    case Density::many: return PassTiles<Density::many, work>(part);
   }
 }
 
 void Pass(Part& part) {
-  if (part.gradient == nullptr) return PassDensity<false>(part);
-  PassDensity<true>(part);
+  switch (part.work) {
+    case Work::search: return PassDensity<Work::search>(part);
+    case Work::take_in: return PassDensity<Work::take_in>(part);
+    case Work::take_in_rounded: return PassDensity<Work::take_in_rounded>(part);
+  }
 }
 
 std::size_t TakeAboveInPlace(std::span<float> values, std::uint32_t threshold,
@@ -254,7 +272,7 @@ std::size_t TakeAboveInPlace(std::span<float> values, std::uint32_t threshold,
     for (std::size_t j = i; j < i + size; ++j) {
       if (reference::magnitude(values[j]) < threshold) continue;
       if (lists.count == room) return room;
-      TakeOne(&values[j], j, lists);
+      TakeOne<false>(&values[j], j, lists);
     }
   }
   return lists.count;
@@ -327,7 +345,7 @@ Density density_of(double share) {
 }  // namespace
 
 std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count, std::size_t kept,
-                       std::uint32_t surely, float* residual, std::uint32_t* scratch) {
+                       std::uint32_t surely, Work work, float* residual, std::uint32_t* scratch) {
   std::size_t in_band = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t size = reference::magnitude(values[i]);
@@ -346,6 +364,7 @@ std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count,
   const std::uint32_t last = scratch[rank - 1];
   std::size_t ties = rank - static_cast<std::size_t>(std::count_if(
                                 scratch, scratch + rank, [=](auto size) { return size > last; }));
+  const bool rounded = work == Work::take_in_rounded;
   std::size_t to = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t index = indices[i];
@@ -357,19 +376,21 @@ std::uint32_t cut_list(std::uint32_t* indices, float* values, std::size_t count,
     indices[to] = index;
     values[to] = value;
     to += stays ? 1 : 0;
-    if (!stays) residual[index] = value;
+    // A rounded value has left its rest behind; any other zero (0 + NaN need not be the same NaN).
+    if (!stays) residual[index] = rounded ? residual[index] + value : value;
   }
   return last;
 }
 
 Accumulated Top::take_in(std::span<const float> gradient, float factor, std::span<float> residual,
-                         std::size_t kept, Keep keep, std::uint64_t seed) {
+                         std::size_t kept, Keep keep, std::uint64_t seed, Element sent) {
   sample_.draw(gradient, factor, residual, seed);
   count_ = 0;
   if (kept == 0 || gradient.empty()) return accumulate(gradient, factor, residual);
-  const Accumulated sums = search(gradient, factor, residual, kept, keep);
+  const Work work = sent == Element::bf16 ? Work::take_in_rounded : Work::take_in;
+  const Accumulated sums = search(work, gradient, factor, residual, kept, keep);
   if (sums.nonfinite > 0) {
-    put_at(residual, indices(), values());
+    scatter_add(residual, indices(), values(), 1.0f);
     count_ = 0;
   }
   return sums;
@@ -378,11 +399,11 @@ Accumulated Top::take_in(std::span<const float> gradient, float factor, std::spa
 void Top::take(std::span<float> values, std::size_t kept, Keep keep, std::uint64_t seed) {
   sample_.draw(values, seed);
   count_ = 0;
-  if (kept > 0 && !values.empty()) search({}, 1.0f, values, kept, keep);
+  if (kept > 0 && !values.empty()) search(Work::search, {}, 1.0f, values, kept, keep);
 }
 
-Accumulated Top::search(std::span<const float> gradient, float factor, std::span<float> residual,
-                        std::size_t kept, Keep keep) {
+Accumulated Top::search(Work work, std::span<const float> gradient, float factor,
+                        std::span<float> residual, std::size_t kept, Keep keep) {
   const std::size_t elements = residual.size();
   kept = std::min(kept, elements);
 
@@ -400,23 +421,25 @@ Accumulated Top::search(std::span<const float> gradient, float factor, std::span
   // 2. One pass.
   const auto expected = static_cast<std::size_t>(wanted * 1.125 + 2 * kSafety * deviation);
   const std::size_t room = std::min(expected, elements) + kTile + kSlack;
-  const Accumulated sums = pass(gradient, factor, residual, kept, threshold, room);
+  const Accumulated sums = pass(work, gradient, factor, residual, kept, threshold, room);
 
   // 3. Repair.
   if (count_ > kept) {
     const double surely = std::max(0.0, wanted - kSafety * deviation);
     magnitudes_.resize(count_);
     cut_list(list_.indices.data(), list_.values.data(), count_, kept, sample_.threshold(surely),
-             residual.data(), magnitudes_.data());
+             work, residual.data(), magnitudes_.data());
     count_ = kept;
-  } else if (exact && count_ < kept && threshold > 1 && sums.nonfinite == 0) {
+  } else if (exact && count_ < kept && threshold > 1 && sums.nonfinite == 0 &&
+             work != Work::take_in_rounded) {  // a second search would find the rests of the first
     add_missing(kept - count_, residual);
   }
   return sums;
 }
 
-Accumulated Top::pass(std::span<const float> gradient, float factor, std::span<float> residual,
-                      std::size_t kept, std::uint32_t threshold, std::size_t room) {
+Accumulated Top::pass(Work work, std::span<const float> gradient, float factor,
+                      std::span<float> residual, std::size_t kept, std::uint32_t threshold,
+                      std::size_t room) {
   const std::size_t threads = workers_ == nullptr ? 1 : workers_->threads();
   const std::size_t tiles = (residual.size() + kTile - 1) / kTile;
   const double share = static_cast<double>(kept) / static_cast<double>(residual.size());
@@ -425,7 +448,8 @@ Accumulated Top::pass(std::span<const float> gradient, float factor, std::span<f
   magnitudes_.resize(threads * room);
   std::vector<TopPart> parts(threads);
   for (std::size_t i = 0; i < threads; ++i) {
-    parts[i] = {.gradient = gradient.data(),
+    parts[i] = {.work = work,
+                .gradient = gradient.data(),
                 .factor = factor,
                 .residual = residual.data(),
                 .begin = std::min(residual.size(), i * tiles / threads * kTile),
@@ -458,11 +482,11 @@ Accumulated Top::pass(std::span<const float> gradient, float factor, std::span<f
 void Top::add_missing(std::size_t missing, std::span<float> residual) {
   const std::size_t have = count_;
   std::swap(list_, earlier_);
-  pass({}, 1.0f, residual, missing, 1, 2 * missing + kTile + kSlack);
+  pass(Work::search, {}, 1.0f, residual, missing, 1, 2 * missing + kTile + kSlack);
   if (count_ > missing) {
     magnitudes_.resize(count_);
     cut_list(list_.indices.data(), list_.values.data(), count_, missing, kMagnitudeMask,
-             residual.data(), magnitudes_.data());
+             Work::search, residual.data(), magnitudes_.data());
   }
   const std::size_t found = std::min(count_, missing);
   List merged;

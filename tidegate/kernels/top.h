@@ -24,6 +24,9 @@ enum class Keep {
   about,
 };
 
+// What a pass does besides searching (internal).
+enum class Work { search, take_in, take_in_rounded };
+
 // One per bucket: owns the lists, so that steps after the first allocate nothing.
 class Top {
  public:
@@ -33,8 +36,10 @@ class Top {
   // residual += factor * gradient, then moves out what `keep` says; zero stays behind. `seed`
   // chooses the sample; the outcome of `exactly` does not depend on it. Where the gradient is NaN
   // or Inf the residual keeps its value, and if there is any such element nothing is moved out.
+  // With Keep::about: values that will be sent as bf16 are rounded here, where that costs least,
+  // and what rounding takes from them stays behind. If too many were taken, rounded values compare.
   Accumulated take_in(std::span<const float> gradient, float factor, std::span<float> residual,
-                      std::size_t kept, Keep keep, std::uint64_t seed);
+                      std::size_t kept, Keep keep, std::uint64_t seed, Element sent = Element::f32);
 
   // Moves the largest out of `values`. Magnitudes compare as integers: NaN > Inf > finite.
   void take(std::span<float> values, std::size_t kept, Keep keep, std::uint64_t seed);
@@ -53,11 +58,11 @@ class Top {
     Buffer<float> values;
   };
 
-  // Without a gradient (empty) only searches.
-  Accumulated search(std::span<const float> gradient, float factor, std::span<float> residual,
-                     std::size_t kept, Keep keep);
-  Accumulated pass(std::span<const float> gradient, float factor, std::span<float> residual,
-                   std::size_t kept, std::uint32_t threshold, std::size_t room);
+  Accumulated search(Work work, std::span<const float> gradient, float factor,
+                     std::span<float> residual, std::size_t kept, Keep keep);
+  Accumulated pass(Work work, std::span<const float> gradient, float factor,
+                   std::span<float> residual, std::size_t kept, std::uint32_t threshold,
+                   std::size_t room);
   void add_missing(std::size_t missing, std::span<float> residual);
 
   Workers* const workers_;

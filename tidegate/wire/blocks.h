@@ -39,7 +39,7 @@ class Blocks {
   bool read();
 
   std::span<const std::uint32_t> indices() const { return {indices_.data(), size_}; }
-  std::span<float> values() { return {values_.data(), size_}; }
+  std::span<const float> values() const { return {values_.data(), size_}; }
 
  private:
   Landmark landmark(std::size_t number) const;  // from 1

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Contribution {
       : blocks_(blocks),
         factor_(factor),
         limit_(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max() /
+                                            std::max(1.0f, std::abs(factor)) /
                                             static_cast<float>(ranks))) {}
 
   std::size_t entries() const { return blocks_.entries(); }
@@ -54,14 +56,14 @@ class Contribution {
     blocks_.read();
     indices_ = blocks_.indices();
     values_ = blocks_.values();
-    for (float& value : values_) value *= factor_;
     extreme_ = extreme_ || kernels::count_above(values_, limit_) > 0;
   }
 
   void add(std::size_t count, std::uint64_t begin, float* sums) {
     const std::uint32_t* index = indices_.data();
     const float* value = values_.data();
-    for (std::size_t i = 0; i < count; ++i) sums[index[i] - begin] += value[i];
+    const float factor = factor_;
+    for (std::size_t i = 0; i < count; ++i) sums[index[i] - begin] += factor * value[i];
   }
 
   void drop_below(std::uint64_t end) {
@@ -76,7 +78,7 @@ class Contribution {
   std::uint32_t limit_;
   bool extreme_ = false;
   std::span<const std::uint32_t> indices_;
-  std::span<float> values_;
+  std::span<const float> values_;
 };
 
 // The sums of one range of elements.
