@@ -136,7 +136,7 @@ void bind_session(nb::module_& module) {
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
-             std::string emulated) {
+             std::string emulated, int threads) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -144,11 +144,12 @@ void bind_session(nb::module_& module) {
             settings.depth = depth;
             settings.label = std::move(label);
             settings.emulated = std::move(emulated);
+            settings.threads = threads;
             if (!trace.empty()) settings.trace = trace_to_file(trace);
             new (self) Session({rank, ranks}, std::move(settings));
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
-          "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "")
+          "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1)
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::pair<std::string, std::size_t>>& named) {

@@ -137,6 +137,7 @@ def _attach(
                 label=label,
                 trace=_trace_path(trace, engine.rank),
                 emulated=link or "",
+                threads=_threads(),
             )
             registered = _register(model)
         except Error as error:
@@ -224,6 +225,16 @@ def _resolve_policy(policy, fixed: dict) -> Policy:
     if "ratio" in given:
         given["ratio"] = repr(float(given["ratio"]))
     return Policy("fixed", {**chosen.options, **{k: str(v) for k, v in given.items()}})
+
+
+def _threads() -> int:
+    text = os.environ.get("TIDEGATE_THREADS", "1")
+    if not text.isascii() or not text.isdigit():
+        raise Error(
+            "config",
+            f'TIDEGATE_THREADS is "{text}"; set it to how many threads may compress, such as 2',
+        )
+    return int(text)
 
 
 def _trace_path(trace, rank: int) -> str:

@@ -15,12 +15,13 @@ namespace tidegate {
 
 class Averaging {
  public:
-  Averaging(const Choice& choice, int ranks, std::size_t elements)
+  Averaging(const Choice& choice, int ranks, std::size_t elements, std::size_t threads = 1)
       : residuals(static_cast<std::size_t>(ranks),
                   Vector(choice.method->error_feedback ? elements : 0)),
         choice_(choice) {
     for (int rank = 0; rank < ranks; ++rank) {
-      compressors_.push_back(choice.method->make({rank, ranks}));
+      workers_.push_back(std::make_unique<Workers>(threads));
+      compressors_.push_back(choice.method->make({rank, ranks}, *workers_.back()));
     }
   }
 
@@ -67,6 +68,7 @@ class Averaging {
   }
 
   const Choice choice_;
+  std::vector<std::unique_ptr<Workers>> workers_;  // one each: ranks may run at the same time
   std::vector<std::unique_ptr<Compressor>> compressors_;
   std::int64_t step_ = 0;
 };

@@ -30,7 +30,8 @@ TEST(Dense, GivesTheSameBitsAsPlainDataParallelTraining) {
 TEST(Dense, AsksForOneAllReduceInTheBuffersOfTheCaller) {
   Vector gradient(10);
   const Choice choice = make_choice("dense");
-  const auto compressor = choice.method->make({0, 1});
+  Workers workers;
+  const auto compressor = choice.method->make({0, 1}, workers);
   Exchange exchange = compressor->average({gradient}, choice, {});
   ASSERT_TRUE(exchange.advance());
   const auto& reduce = std::get<AllReduce>(exchange.request());

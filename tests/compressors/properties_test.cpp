@@ -241,6 +241,34 @@ TEST_P(EveryMethod, GivesTheSameBytesInLockstepAndOnThreads) {
   }
 }
 
+TEST_P(EveryMethod, GivesTheSameBytesOnAnyNumberOfThreads) {
+  constexpr std::size_t kElements = 20'000;
+  for (const Choice& choice : choices()) {
+    SCOPED_TRACE(describe(choice));
+    Averaging alone(choice, 2, kElements);
+    Averaging helped(choice, 2, kElements, 3);
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      Vectors results = make_gradients(2, kElements, step);
+      Vectors others = results;
+      alone.step(results);
+      helped.step(others);
+      ASSERT_EQ(results, others);
+      ASSERT_EQ(alone.residuals, helped.residuals);
+    }
+  }
+}
+
+TEST_P(EverySparsifier, KnowsTheGainOfItsOwnSelection) {
+  constexpr std::size_t kElements = 100'000;
+  Averaging averaging(make_choice(method_.name, 0.1), 1, kElements);
+  Vectors gradients = make_gradients(1, kElements, 3);
+  const double energy = energy_of(gradients[0]);
+  averaging.step(gradients);
+  const Report& report = averaging.report(0);
+  EXPECT_NEAR(report.magnitudes.elements(), kElements, 1);
+  EXPECT_NEAR(report.magnitudes.gain(0.1), report.sent_energy / energy, 0.1);
+}
+
 TEST_P(EveryMethod, SendsNothingOfAnEmptyBucket) {
   for (const Choice& choice : choices()) {
     Averaging averaging(choice, 3, 0);

@@ -26,7 +26,8 @@ Floats values_of(Selection& selection) {
 TEST(Selection, TakesInAndTakesTheLargestInIndexOrder) {
   Floats gradient{4, -20, 8, 36, 0};
   Floats residual{1, 0, 0, 0, 0};
-  Selection selection;
+  Workers workers;
+  Selection selection(workers);
   selection.take_in({.gradient = gradient, .loss_scale = 4.0f}, make_choice("topk", 0.4), residual);
   EXPECT_EQ(indices_of(selection), (Indices{1, 3}));
   EXPECT_EQ(values_of(selection), (Floats{-5, 9}));
@@ -39,7 +40,8 @@ TEST(Selection, TakesInAndTakesTheLargestInIndexOrder) {
 
 TEST(Selection, TakesWhatLiesAtIndices) {
   Floats residual{10, 20, 30, 40, 50};
-  Selection selection;
+  Workers workers;
+  Selection selection(workers);
   selection.take_at(Indices{1, 3}, residual);
   EXPECT_EQ(values_of(selection), (Floats{20, 40}));
   EXPECT_EQ(residual, (Floats{10, 0, 30, 0, 50}));
@@ -48,7 +50,8 @@ TEST(Selection, TakesWhatLiesAtIndices) {
 TEST(Selection, PutsBackWhatItTook) {
   Floats gradient{1, -5, 2, 9, 0};
   Floats residual(5);
-  Selection selection;
+  Workers workers;
+  Selection selection(workers);
   selection.take_in({.gradient = gradient}, make_choice("topk", 0.6), residual);
   selection.put_back(residual, 1);
   EXPECT_EQ(indices_of(selection), (Indices{1}));
@@ -61,7 +64,8 @@ TEST(Selection, PutsBackWhatItTook) {
 TEST(Selection, ShowsNumbersThatAreNotFiniteAndTakesNothing) {
   Floats gradient{1, kNan, 2, -kInf, kInf};
   Floats residual(5, 7.0f);
-  Selection selection;
+  Workers workers;
+  Selection selection(workers);
   selection.take_in({.gradient = gradient}, make_choice("topk", 0.4), residual);
   EXPECT_FALSE(selection.gradient_was_finite());
   EXPECT_TRUE(selection.indices().empty());

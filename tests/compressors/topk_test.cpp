@@ -125,8 +125,9 @@ TEST(TopK, RanksThatAreOutOfStepAreFound) {
   for (const Bucket& other : {Bucket{.index = 0, .step = 1}, Bucket{.index = 1, .step = 0}}) {
     Vectors gradients = make_gradients(2, 8, 1);
     Vectors residuals(2, Vector(8));
-    const auto first = choice.method->make({0, 2});
-    const auto second = choice.method->make({1, 2});
+    Workers workers;
+    const auto first = choice.method->make({0, 2}, workers);
+    const auto second = choice.method->make({1, 2}, workers);
     std::vector<Exchange> exchanges;
     exchanges.push_back(first->average({gradients[0]}, choice, residuals[0]));
     exchanges.push_back(

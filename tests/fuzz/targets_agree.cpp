@@ -16,9 +16,12 @@
 #include <span>
 #include <vector>
 
+#include "tidegate/kernels/index_code.h"
 #include "tidegate/kernels/kernels.h"
+#include "tidegate/kernels/quantise.h"
 #include "tidegate/kernels/reference.h"
 #include "tidegate/kernels/top.h"
+#include "tidegate/kernels/value_code.h"
 
 namespace {
 
@@ -116,6 +119,98 @@ void check_accumulate(const Input& input, std::int64_t target) {
   require(sums.nonfinite == truth.nonfinite, "the nonfinite count of accumulate", target);
 }
 
+// What a residual can hold: never NaN or Inf.
+std::vector<float> finite_residual(const Input& input) {
+  std::vector<float> waiting = input.residual;
+  for (float& value : waiting) value = std::isfinite(value) ? value : 0.0f;
+  return waiting;
+}
+
+void check_take_in(const Input& input, std::int64_t target) {
+  Block<float> gradient(input.gradient, input.offset);
+  Block<float> residual(finite_residual(input), input.offset);
+  Block<float> expected(finite_residual(input), 0);
+  kernels::Top top;
+  const auto sums = top.take_in(gradient.span(), input.factor, residual.span(), input.kept,
+                                kernels::Keep::exactly, 1);
+  tidegate::Buffer<std::uint32_t> indices;
+  tidegate::Buffer<float> values;
+  const auto truth = reference::take_in(input.gradient, input.factor, expected.span(), input.kept,
+                                        indices, values);
+  require(sums.nonfinite == truth.nonfinite, "the nonfinite count of take_in", target);
+  require(same_bits(residual, expected), "the residual of take_in", target);
+  require(same_bits<std::uint32_t>(top.indices(), indices.span()), "where take_in takes", target);
+  require(same_bits<float>(top.values(), values.span()), "what take_in takes", target);
+}
+
+// The input as a block of values to encode, and as bytes to decode.
+void check_value_codes(const Input& input, std::int64_t target) {
+  const std::size_t count = std::min(input.gradient.size(), kernels::kValueBlock);
+  if (count == 0) return;
+  std::vector<float> finite(input.gradient.begin(),
+                            input.gradient.begin() + static_cast<std::ptrdiff_t>(count));
+  for (float& value : finite) value = std::isfinite(value) ? value : 1.0f;
+  const auto bytes = std::as_bytes(std::span(input.gradient));
+  for (std::uint8_t number = 0; number <= static_cast<std::uint8_t>(kernels::kLastValueCode);
+       ++number) {
+    const auto code = static_cast<kernels::ValueCode>(number);
+    const std::size_t size = kernels::value_bytes(code, count);
+    Block<float> lost(finite, input.offset);
+    Block<float> expected_lost(finite, 0);
+    Block<std::byte> coded(size, input.offset);
+    Block<std::byte> expected_coded(size, 0);
+    kernels::encode_values(code, lost.span(), coded.span());
+    reference::encode_values(code, expected_lost.span(), expected_coded.span());
+    require(same_bits(coded, expected_coded), "encode_values", target);
+    require(same_bits(lost, expected_lost), "what encode_values loses", target);
+    if (size > bytes.size()) continue;
+    Block<float> values(count, input.offset);
+    Block<float> expected(count, 0);
+    kernels::decode_values(code, bytes.first(size), values.span());
+    reference::decode_values(code, bytes.first(size), expected.span());
+    for (std::size_t i = 0; i < count; ++i) {
+      const float a = values.span()[i];
+      const float b = expected.span()[i];
+      require(std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b) ||
+                  (std::isnan(a) && std::isnan(b)),
+              "decode_values", target);
+    }
+  }
+}
+
+void check_index_code(const Input& input, std::int64_t target) {
+  const auto bytes = std::as_bytes(std::span(input.gradient));
+  for (const std::size_t count : {std::size_t{1}, input.kept % 256 + 1, kernels::kIndexBlock}) {
+    Block<std::uint32_t> indices(count, input.offset);
+    Block<std::uint32_t> expected(count, 0);
+    const std::size_t read =
+        kernels::decode_index_block(bytes, input.offset, 1u << 20, indices.span());
+    require(read == reference::decode_index_block(bytes, input.offset, 1u << 20, expected.span()),
+            "the length of decode_index_block", target);
+    if (read == 0) continue;
+    require(same_bits(indices, expected), "decode_index_block", target);
+    std::vector<std::byte> again(kernels::kMaxIndexBlockBytes);
+    require(kernels::encode_index_block(indices.span(), input.offset, again) == read &&
+                std::memcmp(again.data(), bytes.data(), read) == 0,
+            "encode_index_block", target);
+  }
+}
+
+void check_quantise(const Input& input, std::int64_t target) {
+  const std::vector<float> waiting = finite_residual(input);
+  for (const int bits : {8, 4, 1}) {
+    const std::size_t size = kernels::quantised_bytes(bits, input.gradient.size());
+    Block<float> gradient(input.gradient, input.offset);
+    Block<float> residual(waiting, input.offset);
+    Block<float> expected(waiting, 0);
+    Block<std::byte> coded(size, input.offset);
+    Block<std::byte> expected_coded(size, 0);
+    kernels::quantise(bits, gradient.span(), 1.0f, residual.span(), coded.span());
+    reference::quantise(bits, input.gradient, 1.0f, expected.span(), expected_coded.span());
+    require(same_bits(coded, expected_coded), "quantise", target);
+  }
+}
+
 void check_halves(const Input& input, Element element, std::int64_t target) {
   Block<float> values(input.gradient, input.offset);
   Block<std::uint16_t> halves(input.gradient.size(), input.offset);
@@ -143,6 +238,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     hwy::SetSupportedTargetsForTest(target);
     check_take_largest(input, target);
     check_accumulate(input, target);
+    check_take_in(input, target);
+    check_value_codes(input, target);
+    check_index_code(input, target);
+    check_quantise(input, target);
     check_halves(input, Element::f16, target);
     check_halves(input, Element::bf16, target);
     hwy::SetSupportedTargetsForTest(0);

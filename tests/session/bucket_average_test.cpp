@@ -68,7 +68,8 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
         SCOPED_TRACE(testing::Message() << method.name << ", " << name(element));
         const Choice choice = make_choice(method.name, 0.3);
         Residuals residuals;
-        BucketAverage bucket({0, 1}, 0, residuals);
+        Workers workers;
+        BucketAverage bucket({0, 1}, 0, residuals, workers);
         bucket.lay_out(layers, is_bias);
         if (bucket.all_excluded() && method.name != "dense") continue;  // a session sends it dense
         std::vector<std::byte> memory(20 * bytes_of(element));
@@ -87,7 +88,8 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
 
 TEST(BucketAverage, KnowsWhetherAllOfItIsExcluded) {
   Residuals residuals;
-  BucketAverage bucket({0, 1}, 0, residuals);
+  Workers workers;
+  BucketAverage bucket({0, 1}, 0, residuals, workers);
   EXPECT_FALSE(bucket.all_excluded());
   bucket.lay_out({{"w", 4}, {"bias", 1}}, is_bias);
   EXPECT_FALSE(bucket.all_excluded());

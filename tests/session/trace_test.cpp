@@ -109,8 +109,9 @@ TEST(Trace, NumbersThatAreNotFiniteBecomeNull) {
 }
 
 TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
-  const Statistics statistics{.step = 3,
-                              .ranks = {{.step = 3, .gradient_energy = 4}, {.sent_energy = kNan}}};
+  Statistics statistics{.step = 3,
+                        .ranks = {{.step = 3, .gradient_energy = 4}, {.sent_energy = kNan}}};
+  statistics.ranks[0].magnitudes.add(std::bit_cast<std::uint32_t>(1.0f), 5, 10);
   const Question question{
       .step = 5, .bucket = 1, .elements = 100, .ranks = 2, .statistics = &statistics};
   const Json event = parse(
@@ -121,6 +122,7 @@ TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
   EXPECT_EQ(event["choice"],
             Json::parse(R"({"method":"topk","ratio":0.01,"bits":16,"route":"allgather"})"));
   EXPECT_EQ(event["reason"], "fixed by the user");
+  EXPECT_EQ(event["statistics"]["ranks"][0]["magnitudes"], Json::parse("[[160, 5.0, 10.0]]"));
   EXPECT_EQ(event["statistics"]["step"], 3);
   EXPECT_EQ(event["statistics"]["ranks"][0]["gradient_energy"], 4);
   EXPECT_TRUE(event["statistics"]["ranks"][1]["sent_energy"].is_null());

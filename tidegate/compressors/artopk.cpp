@@ -53,7 +53,8 @@ void ArTopK::finish(const Bucket& bucket) {
              .residual_energy = std::max(0.0, chosen_.incoming().residual - chosen_.energy()),
              .sent_elements = sent,
              .finite = kernels::all_finite(summed_),
-             .root = stamp_.rank};
+             .root = stamp_.rank,
+             .magnitudes = chosen_.magnitudes()};
   std::ranges::fill(bucket.gradient, 0.0f);
   if (!report_.finite) {
     // Where it came from is not known: the first element shows it to the user.

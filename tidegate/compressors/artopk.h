@@ -11,7 +11,7 @@ namespace tidegate {
 
 class ArTopK : public Compressor {
  public:
-  explicit ArTopK(Place place) : place_(place) {}
+  ArTopK(Place place, Workers& workers) : place_(place), chosen_(workers) {}
   void restore(std::span<float> residual) override { chosen_.put_back(residual); }
 
  protected:

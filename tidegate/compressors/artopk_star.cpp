@@ -34,8 +34,8 @@ Method artopk_star_row() {
       .routes = {Route::engine},
       .error_feedback = true,
       .rounds = artopk_rounds,
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
-        return std::make_unique<ArTopKStar>(place);
+      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
+        return std::make_unique<ArTopKStar>(place, workers);
       },
   };
 }

@@ -75,8 +75,8 @@ Method artopk_var_row() {
         rounds.insert(rounds.begin(), {Collective::all_gather, kEnergySlot, Route::all_gather});
         return rounds;
       },
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
-        return std::make_unique<ArTopKVar>(place);
+      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
+        return std::make_unique<ArTopKVar>(place, workers);
       },
   };
 }

@@ -9,7 +9,7 @@ Method bf16_row() {
       .summary = "cast to bf16 and all-reduce; the range of fp32, 8 bits of precision",
       .routes = {Route::engine},
       .rounds = halves_rounds,
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
+      .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {
         return std::make_unique<Halves>(place, Element::bf16);
       },
   };

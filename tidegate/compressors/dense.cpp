@@ -37,7 +37,7 @@ Method dense_row() {
       .rounds = [](std::size_t elements, const Choice&) -> std::vector<Round> {
         return {{Collective::all_reduce, 4 * elements, Route::engine}};
       },
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
+      .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {
         return std::make_unique<Dense>(place);
       },
   };

@@ -9,7 +9,7 @@ Method fp16_row() {
       .summary = "cast to fp16 and all-reduce; overflows beyond 65504",
       .routes = {Route::engine},
       .rounds = halves_rounds,
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
+      .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {
         return std::make_unique<Halves>(place, Element::f16);
       },
   };

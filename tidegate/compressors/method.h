@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "tidegate/base/bucket.h"
+#include "tidegate/base/workers.h"
 #include "tidegate/comm/exchange.h"
+#include "tidegate/kernels/histogram.h"
 #include "tidegate/kernels/top.h"
 
 namespace tidegate {
@@ -37,8 +39,9 @@ struct Report {
   double sent_energy = 0;
   double residual_energy = 0;  // what waits now
   std::size_t sent_elements = 0;
-  bool finite = true;  // of the result, so equal on all ranks
-  int root = -1;       // whose selection was used, for methods that have one
+  bool finite = true;    // of the result, so equal on all ranks
+  int root = -1;         // whose selection was used, for methods that have one
+  Histogram magnitudes;  // of gradient + residual, for methods that look at them
 };
 
 // The averaging of one bucket. One instance per bucket: its members are scratch space and live
@@ -73,7 +76,7 @@ struct Method {
   // What an exchange of `elements` elements will ask for, so that it can be priced without being
   // run.
   std::vector<Round> (*rounds)(std::size_t elements, const Choice& choice);
-  std::unique_ptr<Compressor> (*make)(Place place);
+  std::unique_ptr<Compressor> (*make)(Place place, Workers& workers);
 };
 
 std::span<const Method> methods();

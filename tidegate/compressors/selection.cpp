@@ -14,12 +14,14 @@ void Selection::take_in(const Bucket& bucket, const Choice& choice, std::span<fl
                     static_cast<std::uint64_t>(bucket.index);
   incoming_ = top_.take_in(bucket.gradient, 1.0f / bucket.loss_scale, residual, kept, choice.keep,
                            seed, sent);
+  magnitudes_ = top_.sample().histogram();
   indices_ = top_.indices();
   values_ = top_.values();
 }
 
 void Selection::only_take_in(const Bucket& bucket, std::span<float> residual) {
   incoming_ = kernels::accumulate(bucket.gradient, 1.0f / bucket.loss_scale, residual);
+  magnitudes_ = {};
   indices_ = {};
   values_ = {};
 }

@@ -10,6 +10,8 @@ namespace tidegate {
 // Entries taken out of a residual. They can be put back: nothing is lost by a selection.
 class Selection {
  public:
+  explicit Selection(Workers& workers) : top_(&workers) {}
+
   // residual += gradient, then takes the largest of it, as many as the choice says. Takes nothing
   // if the gradient is not finite.
   // Values that will be `sent` as bf16 are rounded, and what that takes from them stays behind.
@@ -35,10 +37,13 @@ class Selection {
   // Of the gradient and the residual that took it in.
   const kernels::Accumulated& incoming() const { return incoming_; }
   bool gradient_was_finite() const { return incoming_.nonfinite == 0; }
+  // Of both together, if they were searched; empty otherwise.
+  const Histogram& magnitudes() const { return magnitudes_; }
 
  private:
   kernels::Top top_;
   kernels::Accumulated incoming_;
+  Histogram magnitudes_;
   Buffer<std::uint32_t> own_indices_;
   Buffer<float> own_values_;
   std::span<const std::uint32_t> indices_;  // of top_ or own

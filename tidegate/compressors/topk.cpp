@@ -26,7 +26,7 @@ std::size_t slot_of(std::size_t elements, const Choice& choice) {
 
 class TopK : public Compressor {
  public:
-  explicit TopK(Place place) : place_(place) {}
+  TopK(Place place, Workers& workers) : place_(place), workers_(workers), chosen_(workers) {}
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
     const std::size_t elements = bucket.gradient.size();
@@ -46,7 +46,8 @@ class TopK : public Compressor {
 
     stamp.rank = 0;
     const float share = bucket.loss_scale / static_cast<float>(place_.ranks);
-    report_.finite = wire::add_sparse(gathered_, place_.ranks, stamp, share, bucket.gradient);
+    report_.finite =
+        wire::add_sparse(gathered_, place_.ranks, stamp, share, bucket.gradient, &workers_);
   }
 
   void restore(std::span<float> residual) override {
@@ -82,11 +83,13 @@ class TopK : public Compressor {
                .sent_energy = std::max(0.0, taken - lost),
                // Squares add up over disjoint elements; rounding must not make them negative.
                .residual_energy = std::max(0.0, chosen_.incoming().residual - taken + lost),
-               .sent_elements = sent};
+               .sent_elements = sent,
+               .magnitudes = chosen_.magnitudes()};
     return finite && !all;
   }
 
   const Place place_;
+  Workers& workers_;
   Selection chosen_;
   Buffer<std::byte> message_;
   Buffer<std::byte> gathered_;
@@ -107,8 +110,8 @@ Method topk_row() {
       .rounds = [](std::size_t elements, const Choice& choice) -> std::vector<Round> {
         return {{Collective::all_gather, slot_of(elements, choice), Route::all_gather}};
       },
-      .make = [](Place place) -> std::unique_ptr<Compressor> {
-        return std::make_unique<TopK>(place);
+      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
+        return std::make_unique<TopK>(place, workers);
       },
   };
 }

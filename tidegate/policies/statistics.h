@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tidegate/kernels/histogram.h"
+
 namespace tidegate {
 
 // One rank's figures of one step. Energies are squared norms over all buckets, unscaled.
@@ -23,8 +25,10 @@ struct Record {
   double bytes_sent = 0;
   std::uint64_t compressed = 0;  // 1 if any bucket used error feedback
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
+  Histogram magnitudes;          // of gradient + residual, over all buckets that were searched
 };
-static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 96);
+static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 96 + sizeof(Histogram));
+static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
 struct Statistics {
   std::int64_t step = -1;

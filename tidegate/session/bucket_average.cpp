@@ -20,8 +20,8 @@ std::span<T> view_as(std::span<std::byte> data) {
 
 }  // namespace
 
-BucketAverage::BucketAverage(Place place, int index, Residuals& residuals)
-    : place_(place), index_(index), residuals_(residuals) {}
+BucketAverage::BucketAverage(Place place, int index, Residuals& residuals, Workers& workers)
+    : place_(place), index_(index), residuals_(residuals), workers_(workers) {}
 
 void BucketAverage::lay_out(const Layers& layers,
                             const std::function<bool(const std::string&)>& excluded) {
@@ -144,7 +144,7 @@ void BucketAverage::restore() {
 
 Compressor& BucketAverage::compressor_for(const Method& method) {
   if (method_ != &method) {
-    compressor_ = method.make(place_);
+    compressor_ = method.make(place_, workers_);
     method_ = &method;
   }
   return *compressor_;

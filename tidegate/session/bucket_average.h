@@ -27,7 +27,7 @@ struct ReadyBucket {
 
 class BucketAverage {
  public:
-  BucketAverage(Place place, int index, Residuals& residuals);
+  BucketAverage(Place place, int index, Residuals& residuals, Workers& workers);
 
   // The layers this bucket is made of, and which of them stay dense.
   void lay_out(const Layers& layers, const std::function<bool(const std::string&)>& excluded);
@@ -70,6 +70,7 @@ class BucketAverage {
   const Place place_;
   const int index_;
   Residuals& residuals_;
+  Workers& workers_;
   Layers layers_;
   Layers compressible_;
   std::vector<Run> runs_;

@@ -22,6 +22,14 @@ Place checked(Place place) {
   return place;
 }
 
+std::size_t checked_threads(int threads) {
+  constexpr int kMostThreads = 64;
+  if (threads < 1 || threads > kMostThreads) {
+    fail(Fault::config, "threads ", threads, ": must be between 1 and ", kMostThreads);
+  }
+  return static_cast<std::size_t>(threads);
+}
+
 }  // namespace
 
 std::int64_t monotonic_nanoseconds() {
@@ -32,6 +40,7 @@ Session::Session(Place place, Settings settings)
     : place_(checked(place)),
       settings_(std::move(settings)),
       policy_(make_policy(settings_.policy, settings_.options)),
+      workers_(checked_threads(settings_.threads)),
       statistics_(place) {
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
@@ -45,7 +54,7 @@ Session::Session(Place place, Settings settings)
 BucketAverage& Session::bucket_at(int index) {
   while (static_cast<int>(buckets_.size()) <= index) {
     const int next = static_cast<int>(buckets_.size());
-    buckets_.push_back(std::make_unique<BucketAverage>(place_, next, residuals_));
+    buckets_.push_back(std::make_unique<BucketAverage>(place_, next, residuals_, workers_));
   }
   return *buckets_[static_cast<std::size_t>(index)];
 }
@@ -200,6 +209,7 @@ void Session::finish_step() {
     record.gradient_energy += bucket.report.gradient_energy;
     record.sent_energy += bucket.report.sent_energy;
     record.residual_energy += bucket.report.residual_energy;
+    record.magnitudes += bucket.report.magnitudes;
   }
   if (statistics_.due(step_)) statistics_.contribute(record);
   if (settings_.trace) {

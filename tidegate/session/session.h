@@ -37,6 +37,7 @@ struct Settings {
   Options options = {{"method", "dense"}};
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
   int depth = 2;                     // buckets in flight with rounds still to come
+  int threads = 1;                   // that compress, with the one that drives the session
   std::string label;
   std::string emulated;  // the link that times are emulated for, if they are
   TraceSink trace;       // empty = no trace
@@ -120,6 +121,7 @@ class Session {
   const Place place_;
   const Settings settings_;
   std::unique_ptr<Policy> policy_;
+  Workers workers_;
   Residuals residuals_;
   std::vector<std::unique_ptr<BucketAverage>> buckets_;
   StatisticsRound statistics_;

@@ -60,6 +60,16 @@ Json moment_json(const Moment& moment) {
       {static_cast<double>(moment.nanoseconds) / 1e6, moment.what, moment.bucket, moment.round});
 }
 
+// Bins that are not empty, as [number, count, energy].
+Json histogram_json(const Histogram& histogram) {
+  Json bins = Json::array();
+  for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
+    if (histogram.counts[bin] == 0) continue;
+    bins.push_back({bin, histogram.counts[bin], histogram.energies[bin]});
+  }
+  return bins;
+}
+
 Json statistics_json(const Statistics& statistics) {
   Json ranks = Json::array();
   for (const Record& record : statistics.ranks) {
@@ -72,7 +82,8 @@ Json statistics_json(const Statistics& statistics) {
          {"record_ms", milliseconds(record.record_seconds)},
          {"bytes_sent", record.bytes_sent},
          {"compressed", record.compressed},
-         {"finite", record.finite}});
+         {"finite", record.finite},
+         {"magnitudes", histogram_json(record.magnitudes)}});
   }
   return {{"step", statistics.step}, {"ranks", ranks}};
 }

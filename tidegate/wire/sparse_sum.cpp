@@ -13,7 +13,7 @@ namespace tidegate::wire {
 namespace {
 
 // A tile of sums stays in the second-level cache while all ranks add to it.
-constexpr std::size_t kTile = 32 * 1024;
+constexpr std::size_t kTile = 64 * 1024;
 // Results above this do not stay in any cache until they are used.
 constexpr std::size_t kPastCaches = 1 << 20;
 // With fewer entries than this share of the elements, tiles are mostly carried around empty.
@@ -37,7 +37,7 @@ class Contribution {
     blocks_.seek(element);
     read();
     while (!indices_.empty() && indices_.back() < element) read();
-    drop_below(element);
+    drop(count_below(element));
   }
 
   // Adds every entry below `end`; sums[0] is element `begin`. Entries before it are gone already.
@@ -46,9 +46,9 @@ class Contribution {
       add(indices_.size(), begin, sums);
       read();
     }
-    const auto at = std::ranges::lower_bound(indices_, end) - indices_.begin();
-    add(static_cast<std::size_t>(at), begin, sums);
-    drop_below(end);
+    const std::size_t count = count_below(end);
+    add(count, begin, sums);
+    drop(count);
   }
 
  private:
@@ -66,11 +66,13 @@ class Contribution {
     for (std::size_t i = 0; i < count; ++i) sums[index[i] - begin] += factor * value[i];
   }
 
-  void drop_below(std::uint64_t end) {
-    const auto at =
-        static_cast<std::size_t>(std::ranges::lower_bound(indices_, end) - indices_.begin());
-    indices_ = indices_.subspan(at);
-    values_ = values_.subspan(at);
+  std::size_t count_below(std::uint64_t end) const {
+    return static_cast<std::size_t>(std::ranges::lower_bound(indices_, end) - indices_.begin());
+  }
+
+  void drop(std::size_t count) {
+    indices_ = indices_.subspan(count);
+    values_ = values_.subspan(count);
   }
 
   Blocks blocks_;
