@@ -119,6 +119,28 @@ TEST(TopK, ReportsTheEnergyItSent) {
   EXPECT_EQ(averaging.report(0).root, -1);
 }
 
+// Indices at one constant distance, where the code of random indices has little room to spare: what
+// does not fit into the agreed slot waits.
+TEST(TopK, WhatFindsNoRoomInTheMessageWaits) {
+  constexpr std::size_t kDistance = 33;
+  constexpr std::size_t kEntries = 20'000;
+  for (const int bits : {32, 16, 8}) {
+    const Choice choice = make_choice("topk", 1.0 / kDistance, "auto", bits);
+    Averaging averaging(choice, 1, kDistance * kEntries);
+    Vectors results{Vector(kDistance * kEntries)};
+    for (std::size_t i = 0; i < kEntries; ++i) {
+      results[0][i * kDistance + kDistance - 1] = 1.0f + static_cast<float>(i) / kEntries;
+    }
+    const Vector gradient = results[0];
+    averaging.step(results);
+    EXPECT_LT(averaging.report(0).sent_elements, kEntries);
+    EXPECT_GT(averaging.report(0).sent_elements, kEntries / 2);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      ASSERT_EQ(results[0][i] + averaging.residuals[0][i], gradient[i]) << i;
+    }
+  }
+}
+
 // A message of another step or bucket is found before its content is used.
 TEST(TopK, RanksThatAreOutOfStepAreFound) {
   const Choice choice = make_choice("topk", 0.5);

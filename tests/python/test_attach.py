@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from training import attach, batches, digest, mlp, sgd, train, wrap
 
 import tidegate
+from tidegate.attach import _threads
 
 
 def attach_with(rank, ranks, options, of_rank=None):
@@ -239,3 +240,13 @@ def subgroup(rank, ranks):
 def test_models_on_parts_of_the_ranks():
     first, second, third, fourth = results(subgroup, 4)
     assert first == second != third == fourth
+
+
+def test_threads_are_taken_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_THREADS", "2")
+    assert _threads() == 2
+    for text in ("", "two", "-1", "1.5"):
+        monkeypatch.setenv("TIDEGATE_THREADS", text)
+        with pytest.raises(tidegate.Error, match="TIDEGATE_THREADS") as error:
+            _threads()
+        assert error.value.kind == "config"

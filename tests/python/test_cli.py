@@ -19,11 +19,11 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
-    for text in ("demo", "methods", "policies", "Start with:\n  tidegate demo"):
+    for text in ("demo", "bench", "methods", "policies", "Start with:\n  tidegate demo"):
         assert text in out
 
 
-@pytest.mark.parametrize("command", ["demo", "methods", "policies"])
+@pytest.mark.parametrize("command", ["demo", "bench", "methods", "policies"])
 def test_the_help_of_a_command_has_an_example(capsys, command):
     code, out, _ = said(capsys, command, "--help")
     assert code == 0
@@ -133,3 +133,23 @@ def test_importing_tidegate_loads_no_part_of_the_command_line():
     code = "import sys, tidegate; print([m for m in ('rich', 'tidegate.demo') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("suite", ["kernels", "wire"])
+def test_bench_gives_rows_with_values_and_goals(capsys, suite):
+    options = ("--seconds", "0.001", "--largest", "10000", "--json", "-", "--quiet")
+    code, out, err = said(capsys, "bench", suite, *options)
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["suite"] == suite
+    assert len(result["rows"]) > 10
+    for row in result["rows"]:
+        assert {"name", "n", "ratio", "value", "unit", "goal", "met"} <= row.keys()
+        assert row["value"] >= 0
+        assert (row["met"] is None) == (row["goal"] is None)
+
+
+def test_bench_refuses_what_is_no_number(capsys):
+    code, _, err = said(capsys, "bench", "kernels", "--seconds", "-1")
+    assert code == 2
+    assert "not a positive number" in err

@@ -173,7 +173,8 @@ HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
   float* r = part.residual;
   Lists lists{part.indices, part.values, part.count};
   Energies energies{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  float sink = 0;
+  constexpr std::size_t kBlind = density == Density::rare ? 0 : density == Density::some ? 2 : 6;
+  float nowhere[kBlind + 1] = {};  // one each: what is read must not wait for what was written last
   std::size_t i = begin;
   for (; i + kGroup <= end; i += kGroup) {
     std::uint64_t word = 0;
@@ -196,11 +197,10 @@ HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
     }
     // Taking a few without asking (from nowhere, if there are none) costs less than a branch that
     // cannot be predicted.
-    constexpr int kBlind = density == Density::rare ? 0 : density == Density::some ? 2 : 6;
-    for (int blind = 0; blind < kBlind; ++blind) {
+    for (std::size_t blind = 0; blind < kBlind; ++blind) {
       const auto at = static_cast<std::size_t>(std::countr_zero(word));
       const bool any = word != 0;
-      TakeOne<kRounded>(any ? r + i + at : &sink, i + at, lists);
+      TakeOne<kRounded>(any ? r + i + at : &nowhere[blind], i + at, lists);
       lists.count -= any ? 0 : 1;
       word &= word - 1;
     }
