@@ -107,6 +107,45 @@ void bench_indices(const Effort& effort, const Report& report) {
   }
 }
 
+// Layers of different scale: regions of 100,000 elements, each half as dense as the one before,
+// eight times over. Held against the entropy of each 4096 elements whose number of indices is
+// known.
+void bench_clustered(const Effort& effort, const Report& report) {
+  constexpr std::size_t kRegion = 100'000;
+  constexpr std::size_t kKnown = 4096;
+  const std::size_t n = std::min<std::size_t>(effort.largest, 25'000'000);
+  for (const double ratio : {0.1, 0.01, 0.001}) {
+    std::mt19937_64 bits(7);
+    std::uniform_real_distribution<double> uniform;
+    Indices indices;
+    double entropy_bits = 0;
+    std::size_t here = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double density = ratio * 4 / std::pow(2.0, static_cast<double>(i / kRegion % 8));
+      if (uniform(bits) < density) {
+        indices.push_back(static_cast<std::uint32_t>(i));
+        ++here;
+      }
+      if ((i + 1) % kKnown == 0) {
+        if (here > 0)
+          entropy_bits += entropy(kKnown, static_cast<double>(here)) * static_cast<double>(here);
+        here = 0;
+      }
+    }
+    if (entropy_bits == 0) continue;
+    std::vector<std::byte> slot(wire::indices_slot_bytes(n, indices.size()) + 4096);
+    const wire::Stamp stamp{.kind = wire::Kind::indices};
+    wire::encode_indices(slot, stamp, n, indices);
+    const auto used = static_cast<double>(wire::open(slot, stamp).content.bytes);
+    report({.name = "size of clustered indices",
+            .n = n,
+            .ratio = ratio,
+            .value = 8 * used / entropy_bits,
+            .unit = "x entropy by 4096",
+            .goal = 1.07});
+  }
+}
+
 constexpr wire::Stamp kStamp = {.kind = wire::Kind::sparse};
 
 void bench_message(const Effort& effort, const Report& report) {
@@ -228,6 +267,7 @@ void bench_sums(const Effort& effort, const Report& report) {
 
 void bench_wire(const Effort& effort, const Report& report) {
   bench_indices(effort, report);
+  bench_clustered(effort, report);
   bench_message(effort, report);
   bench_sums(effort, report);
 }

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "tidegate/kernels/top.h"
@@ -127,33 +129,41 @@ class Range {
 
 bool add_sparse(std::span<const std::byte> slots, int ranks, const Stamp& expected, float factor,
                 std::span<float> sums, Workers* workers) {
-  const std::size_t slot = slots.size() / static_cast<std::size_t>(ranks);
+  const auto count = static_cast<std::size_t>(ranks);
+  const std::size_t slot = slots.size() / count;
   const std::size_t parts = workers == nullptr ? 1 : workers->threads();
-  std::vector<Contribution> opened;
-  opened.reserve(static_cast<std::size_t>(ranks));
+  const auto in_parts = [&](const std::function<void(std::size_t part)>& work) {
+    if (parts == 1) return work(0);
+    workers->run(work);
+  };
+
+  // Checksums cost a tenth of the whole, so the threads share them out.
+  std::vector<std::optional<Contribution>> opened(count);
+  in_parts([&](std::size_t part) {
+    for (std::size_t rank = part; rank < count; rank += parts) {
+      Stamp stamp = expected;
+      stamp.rank = static_cast<int>(rank);
+      opened[rank].emplace(Blocks(slots.subspan(rank * slot, slot), stamp, sums.size()), factor,
+                           ranks);
+    }
+  });
+  std::vector<Contribution> contributions;
+  contributions.reserve(count);
   double entries = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    Stamp stamp = expected;
-    stamp.rank = rank;
-    const auto mine = slots.subspan(static_cast<std::size_t>(rank) * slot, slot);
-    opened.emplace_back(Blocks(mine, stamp, sums.size()), factor, ranks);
-    entries += static_cast<double>(opened.back().entries());
+  for (const auto& rank : opened) {
+    contributions.push_back(*rank);
+    entries += static_cast<double>(rank->entries());
   }
   const bool few = entries < kSparseShare * static_cast<double>(sums.size());
 
   const std::size_t tiles = (sums.size() + kTile - 1) / kTile;
   std::atomic<bool> finite = true;
-  const auto work = [&](std::size_t part) {
+  in_parts([&](std::size_t part) {
     Range range(sums, std::min(sums.size(), part * tiles / parts * kTile),
                 std::min(sums.size(), (part + 1) * tiles / parts * kTile));
-    std::vector<Contribution> mine = opened;
+    std::vector<Contribution> mine = contributions;
     if (!(few ? range.add_in_place(mine) : range.add_in_tiles(mine))) finite = false;
-  };
-  if (parts == 1) {
-    work(0);
-  } else {
-    workers->run(work);
-  }
+  });
   return finite;
 }
 
