@@ -32,8 +32,7 @@ std::size_t share_of(std::size_t n, double ratio) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(ratio * static_cast<double>(n)));
 }
 
-double top_goal(std::size_t n, double ratio, Keep keep) {
-  if (keep == Keep::exactly) return kNone;
+double top_goal(std::size_t n, double ratio) {
   if (n >= 25'000'000 && ratio <= 0.01) return 1.15;
   return n == 1'000'000 && ratio == 0.01 ? 1.5 : kNone;
 }
@@ -56,12 +55,12 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
             top.take_in(v.gradient, 1.0f, v.residual, share_of(n, ratio), keep, seed++);
           };
           report(row(name + on, n, ratio, compare(effort.seconds, run, roofline), "x axpy",
-                     pages == PageSize::large ? top_goal(n, ratio, keep) : kNone));
+                     pages == PageSize::large ? top_goal(n, ratio) : kNone));
           if (ratio == 0.1 && n >= 25'000'000 && pages == PageSize::large) {
             const std::uint32_t threshold = 0x3fa00000;
             const Run pass = [&] { add_compare_store(v.gradient, v.other, threshold); };
             report(row(name, n, ratio, compare(effort.seconds, run, pass), "x add+compare+store",
-                       keep == Keep::about ? 1.30 : kNone));
+                       1.30));
           }
         }
         if (n == 25'000'000 && pages == PageSize::small && torch) {

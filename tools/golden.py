@@ -76,7 +76,7 @@ def value_block(values: np.ndarray, code: str) -> bytes:
         return struct.pack("<b", exponent) + halves.tobytes()
     if code == "int8":
         scale = np.float32(largest / np.float32(127))
-        codes = np.rint(values * (np.float32(1) / scale)).astype(np.int8)
+        codes = np.rint(values * (np.float32(127) / largest)).astype(np.int8)
         return scale.tobytes() + codes.tobytes()
     raise ValueError(code)
 

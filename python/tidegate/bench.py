@@ -13,9 +13,11 @@ from rich.table import Table
 
 from . import __version__, _bench
 from .cli import check_writable, write_json
+from .errors import Error
 
 QUICK_SECONDS, QUICK_LARGEST = 0.15, 1_000_000
 LEAST_WIDTH = 150
+LEAST_ELEMENTS = 10_000
 
 
 def run(arguments) -> int:
@@ -24,6 +26,8 @@ def run(arguments) -> int:
     seconds, largest = arguments.seconds, int(arguments.largest)
     if arguments.quick:
         seconds, largest = QUICK_SECONDS, QUICK_LARGEST
+    if largest < LEAST_ELEMENTS:
+        raise Error("config", f"--largest {largest}: at least {LEAST_ELEMENTS} elements are needed")
     console = Console(stderr=True, highlight=False)
     rows = []
 

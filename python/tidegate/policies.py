@@ -24,9 +24,11 @@ class Fixed(Policy):
         ratio: float | None = None,
         bits: int | None = None,
         route: str = "auto",
-        select: str = "about",
+        select: str | None = None,
     ):
-        options = {"method": method, "route": route, "select": select}
+        options = {"method": method, "route": route}
+        if select is not None:
+            options["select"] = select
         if ratio is not None:
             options["ratio"] = repr(float(ratio))
         if bits is not None:

@@ -450,6 +450,32 @@ TEST_P(EverySparsifier, EverythingIsEitherSentOrWaits) {
   }
 }
 
+// Long enough that thresholds are guessed from a sample, in both modes of selection.
+TEST_P(EverySparsifier, EverythingOfALongBucketIsEitherSentOrWaits) {
+  constexpr std::size_t kElements = 30'000;
+  for (const kernels::Keep keep : {kernels::Keep::about, kernels::Keep::exactly}) {
+    for (const double ratio : {0.003, 0.05, 0.3}) {
+      for (const int bits : method_.bits.empty() ? std::vector{0} : method_.bits) {
+        Choice choice = make_choice(method_.name, ratio, "auto", bits);
+        choice.keep = keep;
+        if (coarse(choice)) continue;
+        SCOPED_TRACE(describe(choice));
+        Averaging averaging(choice, 1, kElements);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          const Vectors gradients = make_gradients(1, kElements, step);
+          const Vector old = averaging.residuals[0];
+          Vectors results = gradients;
+          averaging.step(results);
+          ASSERT_LE(averaging.report(0).sent_elements, kept_elements(kElements, ratio));
+          for (std::size_t i = 0; i < kElements; ++i) {
+            ASSERT_EQ(results[0][i] + averaging.residuals[0][i], old[i] + gradients[0][i]) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(EverySparsifier, OneRankGetsExactlyWhatItSent) {
   for (const Choice& choice : choices()) {
     for (const std::size_t elements : kSizes) {

@@ -141,6 +141,27 @@ TEST(TopK, WhatFindsNoRoomInTheMessageWaits) {
   }
 }
 
+// Too large for the sum, or for bf16: the user sees it as with dense, and what waits stays finite.
+TEST(TopK, NumbersAtTheEndOfTheRangeDoNotPoisonWhatWaits) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (const int bits : {32, 16, 8}) {
+    for (const kernels::Keep keep : {kernels::Keep::about, kernels::Keep::exactly}) {
+      Choice choice = make_choice("topk", 0.5, "auto", bits);
+      choice.keep = keep;
+      Averaging averaging(choice, 1, 2);
+      Vectors results{{kLargest, 1.0f}};
+      averaging.step(results);
+      EXPECT_TRUE(averaging.report(0).finite);
+      EXPECT_EQ(results[0][0] + averaging.residuals[0][0], kLargest);
+      averaging.residuals[0] = {3e38f, 0.0f};
+      results = {{3e38f, 1.0f}};
+      averaging.step(results);
+      EXPECT_FALSE(averaging.report(0).finite);
+      EXPECT_EQ(averaging.residuals[0], (Vector{3e38f, 1.0f}));
+    }
+  }
+}
+
 // A message of another step or bucket is found before its content is used.
 TEST(TopK, RanksThatAreOutOfStepAreFound) {
   const Choice choice = make_choice("topk", 0.5);

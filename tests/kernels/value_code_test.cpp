@@ -20,8 +20,6 @@ constexpr ValueCode kCodes[] = {ValueCode::fp32, ValueCode::fp16, ValueCode::bf1
                                 ValueCode::int8, ValueCode::log4, ValueCode::log2};
 constexpr std::size_t kCounts[] = {1,  2,  3,  5,  7,   8,   9,   15,  16,  17,  31,  32,
                                    33, 63, 64, 65, 100, 127, 128, 129, 248, 249, 255, 256};
-// bf16 rounds magnitudes from here on to Inf.
-constexpr float kBf16Limit = 0x1.ffp127f;
 
 class ValueCodes : public OnEveryTarget {};
 TIDEGATE_ON_EVERY_TARGET(ValueCodes);
@@ -123,7 +121,6 @@ TEST_P(ValueCodes, LoseWhatTheyReport) {
     for (std::size_t i = 0; i < count; ++i) {
       const volatile float rounded = input[i] - sent[i];
       ASSERT_EQ(lost[i], rounded) << input[i] << " became " << sent[i];
-      if (code == ValueCode::bf16 && std::fabs(input[i]) >= kBf16Limit) continue;
       if (!exact) continue;
       // In double the sum is exact where the two are as near to each other as they must be here.
       ASSERT_EQ(static_cast<double>(sent[i]) + lost[i], input[i]) << sent[i] << " + " << lost[i];

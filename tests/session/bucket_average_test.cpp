@@ -574,6 +574,26 @@ TEST(NotFinite, IsSeenInTheExcludedPartOfABucket) {
   EXPECT_EQ(job.residual(0, "fc"), (Vector{4, 1}));
 }
 
+// Rounding leaves a rest behind even where everything is sent; a dense step brings it.
+TEST(Release, BringsWhatRoundingLeftBehind) {
+  Job job(1, schedule("0 topk 0.5;1 dense"));
+  float delivered = 0;
+  for (int step = 0; step < 3; ++step) {
+    Vectors gradients{step == 0 ? Vector{1.006f, 0, 1.006f, 0} : Vector(4)};
+    job.step(gradients);
+    if (step == 0) {
+      EXPECT_NE(gradients[0][0], 1.006f);
+    }
+    delivered += gradients[0][0];
+  }
+  // A release is limited by the gradient's own norm, and this gradient has none left: what is
+  // limited waits, and is not forgotten.
+  EXPECT_EQ(delivered + job.residual(0, "bucket 0")[0], 1.006f);
+  Vectors gradients{Vector(4, 1.0f)};
+  job.step(gradients);
+  EXPECT_EQ(delivered + gradients[0][0], 2.006f);
+}
+
 // Two steps' worth of a large element is more than fp16 holds: the caller sees an infinity and
 // drops the step, so the element must wait.
 TEST(NotFinite, IsSeenWhenTheMeanDoesNotFitIntoFp16) {

@@ -3,16 +3,26 @@
 
 #include <algorithm>
 
+#include "tidegate/base/error.h"
+
 namespace tidegate {
 
 Workers::Workers(std::size_t threads) : errors_(std::max<std::size_t>(threads, 1)) {
   helpers_.reserve(errors_.size() - 1);
-  for (std::size_t part = 1; part < errors_.size(); ++part) {
-    helpers_.emplace_back([this, part] { help(part); });
+  try {
+    for (std::size_t part = 1; part < errors_.size(); ++part) {
+      helpers_.emplace_back([this, part] { help(part); });
+    }
+  } catch (const std::exception& error) {
+    close();
+    fail(Fault::config, "cannot start ", errors_.size(), " threads (", error.what(),
+         "); ask for fewer");
   }
 }
 
-Workers::~Workers() {
+Workers::~Workers() { close(); }
+
+void Workers::close() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;

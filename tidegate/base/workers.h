@@ -30,6 +30,7 @@ class Workers {
 
  private:
   void help(std::size_t part);
+  void close();
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -51,6 +51,7 @@ void ArTopK::finish(const Bucket& bucket) {
              .sent_energy = chosen_.energy(),
              // Squares add up over disjoint elements; rounding must not make them negative.
              .residual_energy = std::max(0.0, chosen_.incoming().residual - chosen_.energy()),
+             .overlap = chosen_.incoming().product,
              .sent_elements = sent,
              .finite = kernels::all_finite(summed_),
              .root = stamp_.rank,

@@ -38,6 +38,7 @@ struct Report {
   double gradient_energy = 0;  // what came in
   double sent_energy = 0;
   double residual_energy = 0;  // what waits now
+  double overlap = 0;          // <gradient, what waited before>
   std::size_t sent_elements = 0;
   bool finite = true;    // of the result, so equal on all ranks
   int root = -1;         // whose selection was used, for methods that have one

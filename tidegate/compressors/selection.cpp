@@ -2,6 +2,7 @@
 #include "tidegate/compressors/selection.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace tidegate {
@@ -63,6 +64,12 @@ void Selection::show_nonfinite(std::span<const float> gradient, std::size_t kept
   own_indices_.resize(kernels::find_nonfinite(gradient, own_indices_));
   own_values_.resize(own_indices_.size());
   for (std::size_t i = 0; i < own_indices_.size(); ++i) own_values_[i] = gradient[own_indices_[i]];
+  if (own_indices_.empty()) {  // it was the sum with the residual that overflowed
+    own_indices_.resize(1);
+    own_values_.resize(1);
+    own_indices_[0] = 0;
+    own_values_[0] = std::numeric_limits<float>::infinity();
+  }
   indices_ = own_indices_;
   values_ = own_values_;
 }

@@ -83,6 +83,7 @@ class TopK : public Compressor {
                .sent_energy = std::max(0.0, taken - lost),
                // Squares add up over disjoint elements; rounding must not make them negative.
                .residual_energy = std::max(0.0, chosen_.incoming().residual - taken + lost),
+               .overlap = chosen_.incoming().product,
                .sent_elements = sent,
                .magnitudes = chosen_.magnitudes()};
     return finite && !all;

@@ -78,14 +78,15 @@ Accumulated Accumulate(std::span<const float> gradient, float factor, std::span<
     Vec product = hn::Zero(d);
     const std::size_t end = std::min(block + kBlock, gradient.size());
     for_each_vector(block, end, [&](std::size_t i, std::size_t count) {
-      const Vec raw = load(g + i, count);
-      const auto good = finite(raw);
+      const Vec incoming_here = hn::Mul(load(g + i, count), f);
+      const Vec old = load(r + i, count);
+      const Vec added = hn::Add(old, incoming_here);
+      const auto good = finite(added);
       if (HWY_UNLIKELY(!hn::AllTrue(d, good))) {
         result.nonfinite += hn::CountTrue(d, hn::Not(good));
       }
-      const Vec old = load(r + i, count);
-      const Vec scaled = hn::IfThenElseZero(good, hn::Mul(raw, f));
-      const Vec sum = hn::IfThenElse(good, hn::Add(old, scaled), old);
+      const Vec scaled = hn::IfThenElseZero(good, incoming_here);
+      const Vec sum = hn::IfThenElse(good, added, old);
       store(sum, r + i, count);
       incoming = hn::MulAdd(scaled, scaled, incoming);
       waiting = hn::MulAdd(sum, sum, waiting);

@@ -22,6 +22,11 @@ struct Place {
   double above = 0;
 };
 
+// An exploding gradient must stay a number: NaN would look like a gain of any size.
+void add_energy(float& sum, double energy) {
+  sum = static_cast<float>(std::min<double>(sum + energy, std::numeric_limits<float>::max()));
+}
+
 Place find(const Histogram& histogram, double wanted) {
   Place place;
   for (std::size_t bin = Histogram::kBins; bin-- > 0;) {
@@ -53,13 +58,13 @@ double Histogram::edge(std::size_t bin) {
 void Histogram::add(std::uint32_t magnitude, double count, double energy) {
   const std::size_t bin = bin_of(magnitude);
   counts[bin] += static_cast<float>(count);
-  energies[bin] += static_cast<float>(energy);
+  add_energy(energies[bin], energy);
 }
 
 Histogram& Histogram::operator+=(const Histogram& other) {
   for (std::size_t bin = 0; bin < kBins; ++bin) {
     counts[bin] += other.counts[bin];
-    energies[bin] += other.energies[bin];
+    add_energy(energies[bin], other.energies[bin]);
   }
   return *this;
 }

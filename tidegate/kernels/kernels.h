@@ -13,10 +13,11 @@
 namespace tidegate::kernels {
 
 struct Accumulated {
-  double gradient = 0;        // |factor * gradient|^2 over its finite elements
-  double residual = 0;        // |residual|^2 afterwards
-  double product = 0;         // <factor * gradient, residual before>
-  std::size_t nonfinite = 0;  // how many elements of the gradient are NaN or Inf
+  double gradient = 0;  // |factor * gradient|^2 over its finite elements
+  double residual = 0;  // |residual|^2 afterwards
+  double product = 0;   // <factor * gradient, residual before>
+  std::size_t nonfinite =
+      0;  // how many sums are NaN or Inf, because the gradient is or is too large
 
   Accumulated& operator+=(const Accumulated& other) {
     gradient += other.gradient;
@@ -27,8 +28,8 @@ struct Accumulated {
   }
 };
 
-// residual += factor * gradient. Where the gradient is NaN or Inf the residual keeps its value, so
-// that one bad batch cannot poison it. Product and sum are rounded separately on every CPU.
+// residual += factor * gradient. Where the sum is NaN or Inf the residual keeps its value, so that
+// one bad batch cannot poison it. Product and sum are rounded separately on every CPU.
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual);
 
 // Moves the elements at `indices` out of `values` into `picked`; zero stays behind.

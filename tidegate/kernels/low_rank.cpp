@@ -205,11 +205,7 @@ Accumulated AccumulateAndMultiply(const LowRankShape& shape, std::span<const flo
     const std::size_t rows = std::min(step, shape.rows - row);
     const std::size_t first = row * shape.columns;
     const std::size_t count = rows * shape.columns;
-    const Accumulated part =
-        accumulate(gradient.subspan(first, count), factor, residual.subspan(first, count));
-    sums.gradient += part.gradient;
-    sums.residual += part.residual;
-    sums.nonfinite += part.nonfinite;
+    sums += accumulate(gradient.subspan(first, count), factor, residual.subspan(first, count));
     multiply_part(shape, row, rows, residual.data(), q, p);
   }
   return sums;

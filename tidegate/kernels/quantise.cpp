@@ -532,8 +532,7 @@ void block_maxima(std::span<const float> values, std::span<float> maxima) {
 }
 
 float scale_of(float maximum, int levels) {
-  const float scale = maximum / static_cast<float>(levels);
-  return std::isnormal(scale) ? scale : 0.0f;
+  return linear_scale(std::bit_cast<std::uint32_t>(maximum), static_cast<float>(levels)).scale;
 }
 
 Quantised quantise_with(std::span<const float> scales, int levels, std::span<float> residual,

@@ -16,8 +16,8 @@ std::uint32_t magnitude(float value) { return std::bit_cast<std::uint32_t>(value
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual) {
   Accumulated result;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
-    if (std::isfinite(gradient[i])) {
-      const float g = factor * gradient[i];
+    const float g = factor * gradient[i];
+    if (std::isfinite(residual[i] + g)) {
       result.product += static_cast<double>(g) * residual[i];
       residual[i] += g;
       result.gradient += static_cast<double>(g) * g;

@@ -329,7 +329,7 @@ HWY_EXPORT(MeasureMagnitudes);
 
 namespace {
 
-// Where the loops cross over, from benchmarks/top_bench.cpp.
+// Where the loops cross over.
 constexpr double kRareShare = 0.003;
 constexpr double kManyShare = 0.04;
 // Three standard deviations: one call in a thousand has to look again.

@@ -34,7 +34,7 @@ class Top {
   explicit Top(Workers* workers = nullptr) : workers_(workers) {}
 
   // residual += factor * gradient, then moves out what `keep` says; zero stays behind. `seed`
-  // chooses the sample; the outcome of `exactly` does not depend on it. Where the gradient is NaN
+  // chooses the sample; the outcome of `exactly` does not depend on it. Where the sum is NaN
   // or Inf the residual keeps its value, and if there is any such element nothing is moved out.
   // With Keep::about: values that will be sent as bf16 are rounded here, where that costs least,
   // and what rounding takes from them stays behind. If too many were taken, rounded values compare.

@@ -70,10 +70,15 @@ inline void decode_f16_values(const std::byte* in, int exponent, std::span<float
   }
 }
 
+// What rounds to more than this would become Inf, and what is lost of it too.
+inline constexpr std::uint32_t kLargestBf16 = 0x7f7f'ffffu;
+
 inline void encode_bf16_values(std::span<float> values, std::byte* out) {
   for (float& value : values) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    const std::uint32_t sign = bits & 0x8000'0000u;
+    const std::uint32_t nearest = (bits ^ sign) + 0x7fffu + ((bits >> 16) & 1u);
+    const std::uint32_t rounded = sign | std::min(nearest, kLargestBf16);
     store_as(static_cast<std::uint16_t>(rounded >> 16), out);
     out += sizeof(std::uint16_t);
     value -= std::bit_cast<float>(rounded & 0xffff0000u);
@@ -94,8 +99,10 @@ struct LinearScale {
 
 inline LinearScale linear_scale(std::uint32_t largest, float levels) {
   const float magnitude = std::bit_cast<float>(largest);
-  const float scale = magnitude / levels;
+  float scale = magnitude / levels;
   if (!std::isnormal(scale)) return {};
+  // At the end of the range the largest code must not be decoded to Inf.
+  if (!std::isfinite(scale * levels)) scale = std::nextafter(scale, 0.0f);
   return {scale, levels / magnitude};
 }
 

@@ -117,8 +117,11 @@ HWY_INLINE hn::Vec<U16> round_to_bf16(float* v) {
   const U32 du;
   const VF value = hn::LoadU(d, v);
   const VU bits = hn::BitCast(du, value);
+  const VU sign = hn::And(bits, hn::Set(du, 0x80000000u));
+  const VU size = hn::Xor(bits, sign);
   const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const VU rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+  const VU nearest = hn::Add(hn::Add(size, hn::Set(du, 0x7fff)), odd);
+  const VU rounded = hn::Or(sign, hn::Min(nearest, hn::Set(du, kLargestBf16)));
   const VF decoded = hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
   hn::StoreU(hn::Sub(value, decoded), d, v);
   return hn::BitCast(U16(), rounded);

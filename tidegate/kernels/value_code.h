@@ -3,7 +3,7 @@
 // to be read alone. Numbers are little endian; with m values a block is
 //   fp32  m floats
 //   fp16  an exponent e (int8), m halves: value = half * 2^e
-//   bf16  m halves: the upper 16 bits of a float, rounded to nearest, ties to even
+//   bf16  m halves: the upper 16 bits of a float, rounded to nearest, ties to even, never to Inf
 //   int8  a scale (fp32), m codes: value = scale * code
 //   log4  largest and step (fp32), then 32-bit words of eight codes each
 //   log2  largest and step (fp32), then 32-bit words of sixteen codes each
@@ -50,9 +50,7 @@ constexpr std::size_t value_list_bytes(ValueCode code, std::size_t count) {
 
 // Writes one block (1 to kValueBlock finite values) and returns its bytes; `out` has room for
 // value_bytes. What the code lost, value - decoded, takes the place of each value. It is exact, so
-// that decoded + lost == value, for
-//   fp32, fp16, int8  every finite value,
-//   bf16              magnitudes below 0x1.ffp127, from where on it rounds to Inf;
+// that decoded + lost == value, for fp32, fp16, bf16 and int8 and every finite value;
 // log codes lose too much for that, and value - decoded is rounded once.
 // fp16 loses less than 2^-11 of a value down to 2^-28 of the block's largest. int8 and log codes
 // send zeros, and lose all, where the largest magnitude is so small that their scale would not be a

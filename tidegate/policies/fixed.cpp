@@ -41,6 +41,9 @@ std::unique_ptr<Policy> make(const Options& options) {
     fail(Fault::config, "select \"", select, "\": must be about (a sampled threshold, faster) or ",
          "exactly (the k largest, not one less)");
   }
+  if (options.contains("select") && !wants_ratio) {
+    fail(Fault::config, "method \"", method, "\" selects nothing; leave select out");
+  }
   if (select == "exactly") choice.keep = kernels::Keep::exactly;
   return std::make_unique<Fixed>(choice);
 }

@@ -17,6 +17,7 @@ struct Record {
   double gradient_energy = 0;
   double sent_energy = 0;
   double residual_energy = 0;
+  double overlap = 0;           // <gradient, what waited before>
   double step_seconds = 0;      // from one step's first bucket to the next one's
   double compress_seconds = 0;  // time the exchange thread computed before and between rounds
   double wire_seconds = 0;      // time during which something was on the wire
@@ -27,7 +28,7 @@ struct Record {
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
   Histogram magnitudes;          // of gradient + residual, over all buckets that were searched
 };
-static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 96 + sizeof(Histogram));
+static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 104 + sizeof(Histogram));
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
 struct Statistics {

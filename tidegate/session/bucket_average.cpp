@@ -108,6 +108,7 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
   if (choice.method->error_feedback) {
     took_from_residual_ = true;
     waiting_ = report_.residual_energy;
+    estimated_ = true;
   } else {
     report_.residual_energy = waiting_;
   }
@@ -153,6 +154,7 @@ Compressor& BucketAverage::compressor_for(const Method& method) {
 void BucketAverage::unbind() {
   residual_ = {};
   waiting_ = 0;
+  estimated_ = false;
 }
 
 void BucketAverage::bind_residual(const Choice& choice) {
@@ -169,7 +171,12 @@ void BucketAverage::bind_residual(const Choice& choice) {
 
 // What still waits goes out with a gradient that is sent whole.
 void BucketAverage::release_into(std::span<float> gradient, float loss_scale) {
-  if (!bound() || waiting_ == 0) return;
+  if (!bound()) return;
+  if (estimated_) {
+    waiting_ = kernels::sum_of_squares(residual_);
+    estimated_ = false;
+  }
+  if (waiting_ == 0) return;
   if (gradient.size() != residual_.size()) {  // a whole bucket, of which some layers never wait
     packed_.resize(residual_.size());
     apart_.resize(gradient.size() - packed_.size());

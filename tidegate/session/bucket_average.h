@@ -77,6 +77,7 @@ class BucketAverage {
   std::span<float> residual_;  // of the compressible layers; empty until a method needs it
   std::uint64_t residuals_version_ = 0;  // when residual_ was last known to be ours
   double waiting_ = 0;                   // energy of residual_
+  bool estimated_ = false;               // as a compressor reports it, without what rounding left
   Buffer<float> before_release_;         // residual_ as it was, if this step released some of it
   const Method* method_ = nullptr;
   std::unique_ptr<Compressor> compressor_;

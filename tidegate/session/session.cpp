@@ -209,6 +209,7 @@ void Session::finish_step() {
     record.gradient_energy += bucket.report.gradient_energy;
     record.sent_energy += bucket.report.sent_energy;
     record.residual_energy += bucket.report.residual_energy;
+    record.overlap += bucket.report.overlap;
     record.magnitudes += bucket.report.magnitudes;
   }
   if (statistics_.due(step_)) statistics_.contribute(record);

@@ -77,6 +77,7 @@ Json statistics_json(const Statistics& statistics) {
         {{"gradient_energy", record.gradient_energy},
          {"sent_energy", record.sent_energy},
          {"residual_energy", record.residual_energy},
+         {"overlap", record.overlap},
          {"step_ms", milliseconds(record.step_seconds)},
          {"ms", phases_json(record.compress_seconds, record.wire_seconds, record.decode_seconds)},
          {"record_ms", milliseconds(record.record_seconds)},

@@ -42,10 +42,10 @@ Landmark Blocks::landmark(std::size_t number) const {
   return mark;
 }
 
-void Blocks::seek(std::uint64_t element) {
+std::size_t Blocks::landmark_of(std::uint64_t element) const {
   std::size_t low = 0;
   std::size_t high = landmarks_of(entries_);
-  while (low < high) {  // the last landmark whose block may begin at or before the element
+  while (low < high) {
     const std::size_t middle = (low + high + 1) / 2;
     if (landmark(middle).next <= element) {
       low = middle;
@@ -53,11 +53,22 @@ void Blocks::seek(std::uint64_t element) {
       high = middle - 1;
     }
   }
-  const Landmark mark = low == 0 ? Landmark{} : landmark(low);
+  return low;
+}
+
+void Blocks::check_landmark_of(std::uint64_t element) {
+  const std::size_t last = landmark_of(element) * kLandmarkBlocks;
+  while (block_ <= last && read()) {
+  }
+}
+
+void Blocks::seek(std::uint64_t element) {
+  const std::size_t number = landmark_of(element);
+  const Landmark mark = number == 0 ? Landmark{} : landmark(number);
   if (mark.offset > content_.size()) malformed("its table points beyond its end");
   at_ = mark.offset;
   next_ = mark.next;
-  block_ = low * kLandmarkBlocks;
+  block_ = number * kLandmarkBlocks;
   size_ = 0;
 }
 

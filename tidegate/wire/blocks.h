@@ -35,6 +35,9 @@ class Blocks {
 
   // Goes to the last landmark at or before `element`.
   void seek(std::uint64_t element);
+  // Reads on until the landmark to which seek(element) would go has been compared with the blocks:
+  // somebody else may have begun there.
+  void check_landmark_of(std::uint64_t element);
   // Decodes the next block; false at the end of the message.
   bool read();
 
@@ -43,6 +46,8 @@ class Blocks {
 
  private:
   Landmark landmark(std::size_t number) const;  // from 1
+  // The last landmark at or before `element`, 0 for the beginning.
+  std::size_t landmark_of(std::uint64_t element) const;
   [[noreturn]] void malformed(const char* what) const;
 
   Stamp stamp_;

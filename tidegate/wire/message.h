@@ -45,7 +45,7 @@ constexpr std::size_t slot_bytes(std::size_t payload) {
   return (kHeaderBytes + payload + 7) / 8 * 8;
 }
 
-// Where the payload of a message goes; at least slot.size() - kHeaderBytes - 7 bytes are usable.
+// Where the payload of a message goes: everything behind the header.
 std::span<std::byte> payload_of(std::span<std::byte> slot);
 
 // What a header says about its payload.

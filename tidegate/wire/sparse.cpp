@@ -90,6 +90,10 @@ class Writer {
 std::size_t encode(std::span<std::byte> slot, const Stamp& stamp, std::size_t elements,
                    std::span<const std::uint32_t> indices, std::span<float> values,
                    ValueCode code) {
+  if (elements > std::uint64_t{1} << 32) {
+    fail(Fault::wire, "a vector of ", elements, " elements has too many for indices of 32 bits; ",
+         "use smaller buckets");
+  }
   if (slot.size() > std::numeric_limits<std::uint32_t>::max()) {
     fail(Fault::wire, "a message of ", slot.size(), " bytes is too long for its table; ",
          "use smaller buckets");

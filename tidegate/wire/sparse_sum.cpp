@@ -32,6 +32,8 @@ class Contribution {
                                             static_cast<float>(ranks))) {}
 
   std::size_t entries() const { return blocks_.entries(); }
+  // This range ends at `end`, where another thread began.
+  void finish(std::uint64_t end) { blocks_.check_landmark_of(end); }
   // Some value so far was so large, or NaN, that the sum over ranks need not be finite.
   bool extreme() const { return extreme_; }
 
@@ -101,7 +103,7 @@ class Range {
       const auto place = sums_.subspan(first, last - first);
       kernels::move_out(filled, place, sums_.size() > kPastCaches);
     }
-    return all_finite(ranks);
+    return finish(ranks);
   }
 
   bool add_in_place(std::vector<Contribution>& ranks) {
@@ -111,11 +113,13 @@ class Range {
       rank.seek(begin_);
       rank.add_below(end_, begin_, mine.data());
     }
-    return all_finite(ranks);
+    return finish(ranks);
   }
 
  private:
-  bool all_finite(const std::vector<Contribution>& ranks) const {
+  // Whether all sums are finite.
+  bool finish(std::vector<Contribution>& ranks) const {
+    for (Contribution& rank : ranks) rank.finish(end_);
     return std::ranges::none_of(ranks, &Contribution::extreme) ||
            kernels::all_finite(sums_.subspan(begin_, end_ - begin_));
   }
