@@ -97,6 +97,22 @@ Row row(std::string name, std::size_t n, double ratio, const Paired& paired, std
           .p99 = paired.p99};
 }
 
+std::vector<std::size_t> sizes(const Effort& effort) {
+  std::vector<std::size_t> sizes;
+  for (const std::size_t n : {10'000ul, 100'000ul, 1'000'000ul, 25'000'000ul, 100'000'000ul}) {
+    if (n <= effort.largest) sizes.push_back(n);
+  }
+  return sizes;
+}
+
+Row against_torch(std::string name, std::size_t n, double ratio, double seconds, const Run& theirs,
+                  const Run& ours, double goal) {
+  Row against = row(std::move(name) + ", against torch", n, ratio, compare(seconds, theirs, ours),
+                    "x faster", goal);
+  against.more_is_better = true;
+  return against;
+}
+
 Pages::Pages(std::size_t floats, PageSize size) : size_(floats) {
   void* memory = mmap(nullptr, std::max<std::size_t>(1, floats) * sizeof(float),
                       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

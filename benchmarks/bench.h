@@ -78,10 +78,22 @@ class Pages {
 void fill_normal(float* values, std::size_t count, unsigned seed);
 
 using Report = std::function<void(const Row&)>;
-// Torch's way of doing something on the same memory; called with what, gradient, residual, n, kept.
-using Torch = std::function<void(const std::string&, float*, float*, std::size_t, std::size_t)>;
+// Torch's way of doing something, on the same memory: called with what to do, and on which arrays.
+// A number goes as the length of an array that is not there.
+struct Array {
+  const void* data = nullptr;
+  std::size_t length = 0;
+};
+using Torch = std::function<void(const std::string& what, const std::vector<Array>& arrays)>;
+
+// 10^4, 10^5, 10^6, 25 * 10^6 and 10^8 elements, as far as the effort goes.
+std::vector<std::size_t> sizes(const Effort& effort);
+
+// How many times as fast as torch `ours` is.
+Row against_torch(std::string name, std::size_t n, double ratio, double seconds, const Run& theirs,
+                  const Run& ours, double goal = kNone);
 
 void bench_kernels(const Effort& effort, const Report& report, const Torch& torch);
-void bench_wire(const Effort& effort, const Report& report);
+void bench_wire(const Effort& effort, const Report& report, const Torch& torch);
 
 }  // namespace tidegate::bench

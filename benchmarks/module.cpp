@@ -38,16 +38,22 @@ NB_MODULE(_bench, m) {
           on_row(result);
           if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C between two rows
         };
-        const Torch theirs = [&](const std::string& what, float* gradient, float* residual,
-                                 std::size_t n, std::size_t kept) {
-          torch(what, reinterpret_cast<std::uintptr_t>(gradient),
-                reinterpret_cast<std::uintptr_t>(residual), n, kept);
-        };
+        Torch theirs;
+        if (!torch.is_none()) {
+          theirs = [&](const std::string& what, const std::vector<Array>& arrays) {
+            nb::list list;
+            for (const Array& array : arrays) {
+              list.append(
+                  nb::make_tuple(reinterpret_cast<std::uintptr_t>(array.data), array.length));
+            }
+            torch(what, list);
+          };
+        }
         const Effort effort{.seconds = seconds, .largest = largest};
         if (suite == "kernels") {
-          bench_kernels(effort, report, torch.is_none() ? Torch{} : theirs);
+          bench_kernels(effort, report, theirs);
         } else {
-          bench_wire(effort, report);
+          bench_wire(effort, report, theirs);
         }
       },
       "suite"_a, "seconds"_a, "largest"_a, "on_row"_a, "torch"_a.none());

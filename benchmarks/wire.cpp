@@ -164,30 +164,40 @@ void bench_clustered(const Effort& effort, const Report& report) {
 constexpr wire::Stamp kStamp = {.kind = wire::Kind::sparse};
 
 void bench_message(const Effort& effort, const Report& report) {
-  const std::size_t n = std::min<std::size_t>(effort.largest, 25'000'000);
-  Pages gradient(n, PageSize::large);
-  Pages residual(n, PageSize::large);
-  Pages other(n, PageSize::large);
-  fill_normal(gradient.data(), n, 1);
-  kernels::Top top;
-  std::uint64_t seed = 0;
-  for (const double ratio : {0.1, 0.01, 0.001}) {
-    const auto kept = static_cast<std::size_t>(ratio * static_cast<double>(n));
-    for (const ValueCode code :
-         {ValueCode::fp32, ValueCode::bf16, ValueCode::fp16, ValueCode::int8}) {
-      std::vector<std::byte> slot(wire::sparse_slot_bytes(n, kept, code));
-      const bool lossless = code == ValueCode::fp32 || code == ValueCode::bf16;
-      const Element sent = code == ValueCode::bf16 ? Element::bf16 : Element::f32;
-      const Run run = [&] {
-        top.take_in(gradient, 1.0f, residual, kept, kernels::Keep::about, seed++, sent);
-        wire::encode_sparse(slot, kStamp, n, top.indices(), top.values(), code);
-        if (!lossless) kernels::scatter_add(residual, top.indices(), top.values(), 1.0f);
-      };
-      const double goal = code != ValueCode::bf16 || ratio < 0.01 ? kNone
-                          : ratio > 0.01                          ? 1.60
-                                                                  : 1.30;
-      report(row("gradient to message, " + std::string(name(code)), n, ratio,
-                 compare(effort.seconds, run, [&] { axpy(gradient, other); }), "x axpy", goal));
+  for (const std::size_t n : sizes(effort)) {
+    const bool large = n == 25'000'000;  // where the goals hold
+    for (const PageSize pages : {PageSize::large, PageSize::small}) {
+      if (!large && pages == PageSize::small) continue;
+      Pages gradient(n, pages);
+      Pages residual(n, pages);
+      Pages other(n, pages);
+      fill_normal(gradient.data(), n, 1);
+      kernels::Top top;
+      std::uint64_t seed = 0;
+      for (const double ratio : {0.1, 0.01, 0.001}) {
+        const auto kept = static_cast<std::size_t>(ratio * static_cast<double>(n));
+        for (const ValueCode code :
+             {ValueCode::bf16, ValueCode::fp32, ValueCode::fp16, ValueCode::int8}) {
+          const bool standard = code == ValueCode::bf16;
+          if (!standard && (!large || pages == PageSize::small)) continue;
+          std::vector<std::byte> slot(wire::sparse_slot_bytes(n, kept, code));
+          const bool lossless = standard || code == ValueCode::fp32;
+          const Element sent = standard ? Element::bf16 : Element::f32;
+          const Run run = [&] {
+            top.take_in(gradient, 1.0f, residual, kept, kernels::Keep::about, seed++, sent);
+            wire::encode_sparse(slot, kStamp, n, top.indices(), top.values(), code);
+            if (!lossless) kernels::scatter_add(residual, top.indices(), top.values(), 1.0f);
+          };
+          const bool goal = standard && large && pages == PageSize::large && ratio >= 0.01;
+          report(row("gradient to message, " + std::string(name(code)) +
+                         (pages == PageSize::small ? ", 4 KB pages" : ""),
+                     n, ratio, compare(effort.seconds, run, [&] { axpy(gradient, other); }),
+                     "x axpy",
+                     !goal          ? kNone
+                     : ratio > 0.01 ? 1.60
+                                    : 1.30));
+        }
+      }
     }
   }
 }
@@ -222,7 +232,7 @@ void add_raw(const std::vector<Indices>& indices, const std::vector<std::vector<
   }
 }
 
-void bench_sums(const Effort& effort, const Report& report) {
+void bench_sums(const Effort& effort, const Report& report, const Torch& torch) {
   constexpr int kRanks = 8;
   const std::size_t n = std::min<std::size_t>(effort.largest, 25'000'000);
   Pages sums(n, PageSize::large);
@@ -260,6 +270,18 @@ void bench_sums(const Effort& effort, const Report& report) {
                    "x memset", 1.6));
       }
       if (code != ValueCode::bf16) continue;
+      if (torch) {
+        Indices all;
+        std::vector<float> numbers;
+        for (std::size_t rank = 0; rank < kRanks; ++rank) {
+          all.insert(all.end(), indices[rank].begin(), indices[rank].end());
+          numbers.insert(numbers.end(), values[rank].begin(), values[rank].end());
+        }
+        const Run theirs = [&] {
+          torch("add", {{sums.data(), n}, {all.data(), all.size()}, {numbers.data(), all.size()}});
+        };
+        report(against_torch(what, n, ratio, effort.seconds / 2, theirs, run));
+      }
       const Run both = [&] { wire::add_sparse(slots, kRanks, kStamp, 0.125f, sums, &workers); };
       Row threads = row(what + ", 2 threads", n, ratio, compare(effort.seconds, run, both),
                         "x one thread", 1.6);
@@ -280,11 +302,11 @@ void bench_sums(const Effort& effort, const Report& report) {
 
 }  // namespace
 
-void bench_wire(const Effort& effort, const Report& report) {
+void bench_wire(const Effort& effort, const Report& report, const Torch& torch) {
   bench_indices(effort, report);
   bench_clustered(effort, report);
   bench_message(effort, report);
-  bench_sums(effort, report);
+  bench_sums(effort, report, torch);
 }
 
 }  // namespace tidegate::bench

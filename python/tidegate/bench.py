@@ -49,21 +49,36 @@ def run(arguments) -> int:
     return 0
 
 
-def torch_does(what: str, gradient: int, residual: int, n: int, kept: int) -> None:
+def torch_does(what: str, arrays: list[tuple[int, int]]) -> None:
     """Torch's way of doing the same, on the same memory."""
-    incoming = tensor_at(gradient, n)
     if what == "top-k":
-        waiting = tensor_at(residual, n)
-        waiting += incoming
-        indices = waiting.abs().topk(kept, sorted=False).indices
-        waiting[indices].clone()
-        waiting[indices] = 0
+        gradient, residual = (tensor_at(*array) for array in arrays[:2])
+        residual += gradient
+        indices = residual.abs().topk(arrays[2][1], sorted=False).indices
+        residual[indices].clone()
+        residual[indices] = 0
+    elif what == "int8":
+        gradient, residual = (tensor_at(*array).view(-1, 256) for array in arrays)
+        residual += gradient
+        scale = residual.abs().amax(1, keepdim=True) / 127
+        codes = (residual / scale).round().to(torch.int8)
+        residual -= codes * scale
+    elif what == "low rank":
+        (_, rows), (_, columns) = arrays[2:]
+        matrix = tensor_at(*arrays[0]).view(rows, columns)
+        right = tensor_at(*arrays[1]).view(-1, columns)
+        left, _ = torch.linalg.qr(matrix @ right.T)
+        right.copy_((matrix.T @ left).T)
+    elif what == "add":
+        sums, values = tensor_at(*arrays[0]), tensor_at(*arrays[2])
+        indices = tensor_at(*arrays[1], kind=ctypes.c_int32)
+        sums.zero_().index_add_(0, indices, values, alpha=0.125)
     else:
-        incoming.to({"fp16": torch.float16, "bf16": torch.bfloat16}[what])
+        tensor_at(*arrays[0]).to({"fp16": torch.float16, "bf16": torch.bfloat16}[what])
 
 
-def tensor_at(address: int, n: int) -> torch.Tensor:
-    return torch.from_numpy(numpy.ctypeslib.as_array((ctypes.c_float * n).from_address(address)))
+def tensor_at(address: int, n: int, kind=ctypes.c_float) -> torch.Tensor:
+    return torch.from_numpy(numpy.ctypeslib.as_array((kind * n).from_address(address)))
 
 
 def machine() -> dict:

@@ -160,5 +160,14 @@ TEST(Half, NanIsMadeQuietAndKeepsItsUpperPayload) {
   EXPECT_EQ(to_bf16(std::bit_cast<float>(0x7fc1'0000u)), 0x7fc1);
 }
 
+TEST(NearestFiniteBf16, IsTheNearestAndNeverInf) {
+  const float largest = std::numeric_limits<float>::max();
+  for (const float value : {0.0f, -0.0f, 1.0f, 1.005f, -3.14159f, 1e-40f, 6.5e37f, 3.38e38f}) {
+    EXPECT_EQ(nearest_finite_bf16(value), from_bf16(to_bf16(value))) << value;
+  }
+  EXPECT_EQ(nearest_finite_bf16(largest), from_bf16(0x7f7f));
+  EXPECT_EQ(nearest_finite_bf16(-largest), from_bf16(0xff7f));
+}
+
 }  // namespace
 }  // namespace tidegate

@@ -176,7 +176,6 @@ TEST_P(IndexCode, WritesTheBytesOfTheReferenceAndReadsThemBack) {
       ASSERT_EQ(got.bytes, expected.size());
       ASSERT_EQ(got.indices, indices);
     }
-    ASSERT_EQ(index_block_bytes(expected, count), expected.size());
     ASSERT_EQ(decode_by_reference(expected, next, elements, count),
               decode(expected, next, std::numeric_limits<std::uint64_t>::max(), count));
 
@@ -184,14 +183,12 @@ TEST_P(IndexCode, WritesTheBytesOfTheReferenceAndReadsThemBack) {
     more.resize(more.size() + 100, std::byte{0xff});
     ASSERT_EQ(decode(more, next, elements, count).indices, indices);
     ASSERT_EQ(decode(more, next, elements, count).bytes, expected.size());
-    ASSERT_EQ(index_block_bytes(more, count), expected.size());
 
     ASSERT_EQ(decode(expected, next, elements - 1, count).bytes, 0u);
     ASSERT_EQ(decode(expected, next + 1, elements, count).bytes, 0u);
     Bytes less = expected;
     less.pop_back();
     ASSERT_EQ(decode(less, next, elements, count).bytes, 0u);
-    ASSERT_EQ(index_block_bytes(less, count), 0u);
   });
 }
 
@@ -297,30 +294,6 @@ TEST_P(IndexCode, RefusesWhatOnlyLooksLikeABlock) {
   EXPECT_FALSE(accepts(row, 0, 1000, 256)) << "has a shorter form";
 }
 
-TEST_P(IndexCode, FindsTheLengthOfABlockFromTwoBytes) {
-  const Bytes zeros(2 + 255 * 32 / 8 + 256);  // longer than any two bytes ask for
-  for (std::size_t count : {1, 255, 256}) {
-    Bytes in = zeros;
-    for (int k = 0; k < 256; ++k) {
-      for (int unary = 0; unary < 256; ++unary) {
-        in[0] = static_cast<std::byte>(k);
-        in[1] = static_cast<std::byte>(unary);
-        const bool row = count == 256 && k == 0xff && unary == 0;
-        const bool possible = k <= (count == 256 ? 23 : 31) && unary <= 99 &&
-                              8 * static_cast<std::size_t>(unary) >= count;
-        const std::size_t expected = row ? 2
-                                     : possible
-                                         ? 2 + (count * static_cast<std::size_t>(k) + 7) / 8 +
-                                               static_cast<std::size_t>(unary)
-                                         : 0;
-        ASSERT_EQ(index_block_bytes(in, count), expected) << count << " " << k << " " << unary;
-      }
-    }
-  }
-  EXPECT_EQ(index_block_bytes(zeros, 0), 0u);
-  EXPECT_EQ(index_block_bytes(bytes_of({0, 1, 1}), 257), 0u);
-}
-
 TEST_P(IndexCode, KnowsItsLongestBlock) {
   Indices indices(256);
   for (std::uint32_t i = 0; i < 256; ++i) indices[i] = i;
@@ -390,7 +363,6 @@ TEST_P(IndexCode, AgreesWithTheReferenceOnAnyBytes) {
     if (got.bytes == 0) continue;
     ++accepted;
     if (damages > 0) ++damaged_and_accepted;
-    ASSERT_EQ(index_block_bytes(bytes, count), got.bytes);
     ASSERT_GE(got.indices.front(), next);
     ASSERT_LT(got.indices.back(), elements);
     ASSERT_TRUE(std::is_sorted(got.indices.begin(), got.indices.end(), std::less_equal<>()));

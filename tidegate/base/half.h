@@ -18,6 +18,16 @@ inline float from_bf16(std::uint16_t half) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
 }
 
+// The nearest bf16 number, as a float. Only for finite values: never becomes Inf, so that the rest,
+// value - nearest, is a number.
+inline float nearest_finite_bf16(float value) {
+  constexpr std::uint32_t kLargest = 0x7f7f'0000u;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits & 0x8000'0000u;
+  const std::uint32_t rounded = ((bits ^ sign) + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff'0000u;
+  return std::bit_cast<float>(sign | (rounded < kLargest ? rounded : kLargest));
+}
+
 inline std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;

@@ -659,9 +659,5 @@ std::size_t decode_index_block(std::span<const std::byte> in, std::uint64_t next
   return HWY_DYNAMIC_DISPATCH(DecodeIndexBlock)(in, next, elements, indices);
 }
 
-std::size_t index_block_bytes(std::span<const std::byte> in, std::size_t count) {
-  return index_code::find_parts(in, count).bytes;
-}
-
 }  // namespace tidegate::kernels
 #endif

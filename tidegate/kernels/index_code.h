@@ -96,10 +96,6 @@ std::size_t encode_index_block(std::span<const std::uint32_t> indices, std::uint
 std::size_t decode_index_block(std::span<const std::byte> in, std::uint64_t next,
                                std::uint64_t elements, std::span<std::uint32_t> indices);
 
-// The length of the block of `count` indices at the front of `in`, from its first two bytes; 0 if
-// they begin no block or `in` is shorter than it. What is inside is not looked at.
-std::size_t index_block_bytes(std::span<const std::byte> in, std::size_t count);
-
 namespace reference {
 
 std::size_t encode_index_block(std::span<const std::uint32_t> indices, std::uint64_t next,

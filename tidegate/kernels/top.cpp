@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tidegate/base/half.h"
 #include "tidegate/kernels/reference.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -100,19 +101,10 @@ HWY_INLINE std::uint64_t BitsOf(hn::Mask<I32> mask) {
   return bits;
 }
 
-// Rounded to nearest, ties to even, but never up to Inf. Only for finite numbers.
-HWY_INLINE float RoundToBf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits & ~kMagnitudeMask;
-  const std::uint32_t magnitude = bits & kMagnitudeMask;
-  const std::uint32_t rounded = (magnitude + 0x7fff + ((magnitude >> 16) & 1)) & 0xffff'0000u;
-  return std::bit_cast<float>(sign | std::min(rounded, 0x7f7f'0000u));
-}
-
 template <bool rounded>
 HWY_INLINE void TakeOne(float* from, std::size_t index, Lists& lists) {
   const float value = *from;
-  const float taken = rounded ? RoundToBf16(value) : value;
+  const float taken = rounded ? nearest_finite_bf16(value) : value;
   lists.indices[lists.count] = static_cast<std::uint32_t>(index);
   lists.values[lists.count++] = taken;
   *from = rounded ? value - taken : 0.0f;

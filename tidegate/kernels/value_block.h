@@ -70,18 +70,12 @@ inline void decode_f16_values(const std::byte* in, int exponent, std::span<float
   }
 }
 
-// What rounds to more than this would become Inf, and what is lost of it too.
-inline constexpr std::uint32_t kLargestBf16 = 0x7f7f'ffffu;
-
 inline void encode_bf16_values(std::span<float> values, std::byte* out) {
   for (float& value : values) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t sign = bits & 0x8000'0000u;
-    const std::uint32_t nearest = (bits ^ sign) + 0x7fffu + ((bits >> 16) & 1u);
-    const std::uint32_t rounded = sign | std::min(nearest, kLargestBf16);
-    store_as(static_cast<std::uint16_t>(rounded >> 16), out);
+    const float nearest = nearest_finite_bf16(value);
+    store_as(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(nearest) >> 16), out);
     out += sizeof(std::uint16_t);
-    value -= std::bit_cast<float>(rounded & 0xffff0000u);
+    value -= nearest;
   }
 }
 

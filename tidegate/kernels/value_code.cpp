@@ -121,7 +121,8 @@ HWY_INLINE hn::Vec<U16> round_to_bf16(float* v) {
   const VU size = hn::Xor(bits, sign);
   const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const VU nearest = hn::Add(hn::Add(size, hn::Set(du, 0x7fff)), odd);
-  const VU rounded = hn::Or(sign, hn::Min(nearest, hn::Set(du, kLargestBf16)));
+  // Not up to Inf: what is lost would be infinite too.
+  const VU rounded = hn::Or(sign, hn::Min(nearest, hn::Set(du, 0x7f7fffffu)));
   const VF decoded = hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
   hn::StoreU(hn::Sub(value, decoded), d, v);
   return hn::BitCast(U16(), rounded);
