@@ -74,7 +74,7 @@ sanitize: asan tsan ## build and run the C++ tests with sanitizers
 demo: package ## show what Tidegate does, on this machine
 	@$(VENV)/tidegate demo
 
-bench: package ## run the benchmarks (about five minutes)
+bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
 
