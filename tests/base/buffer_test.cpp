@@ -90,7 +90,7 @@ TEST(Buffer, GrowsBeyondItsCapacity) {
 }
 
 TEST(Buffer, IsEmptyAfterMemoryRanOut) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TIDEGATE_ASAN)
   GTEST_SKIP() << "the address sanitizer ends the program instead of throwing";
 #endif
   Buffer<float> buffer(8);

@@ -64,7 +64,7 @@ class Block {
   std::span<T> span() { return std::span<T>(memory_).subspan(offset_, size_); }
 
  private:
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TIDEGATE_ASAN)
   static constexpr std::size_t kBehind = 0;
 #else
   static constexpr std::size_t kBehind = 32;  // two of the longest vectors
