@@ -39,9 +39,13 @@ cpp: setup
 
 package: $(installed)
 
+# The module is linked with the library of the release build, which the tests use as well.
 $(installed): $(package_sources) | setup
+	@$(CMAKE) --preset release >/dev/null
+	@$(CMAKE) --build --preset release --target tidegate
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check \
-	  --no-build-isolation --no-deps .
+	  --no-build-isolation --no-deps . \
+	  --config-settings=cmake.define.TIDEGATE_PREBUILT=$(CURDIR)/build/release/libtidegate.a
 	@touch $@
 
 # pytest comes last: its closing line tells the outcome of the whole.

@@ -39,12 +39,18 @@ std::uintptr_t address_of(std::span<const std::byte> data) {
 struct Issue {
   int bucket = 0;
   int round = 0;
-  std::string_view collective;
+  std::string_view collective;  // "idle" if only others take part
+  std::string_view group;
   std::string_view element = "uint8";
-  std::uintptr_t address = 0;
+  std::uintptr_t address = 0;  // what this rank contributes
   std::size_t bytes = 0;
-  std::uintptr_t gathered = 0;  // all-gather: where all ranks' bytes go
-  int root = -1;
+  std::uintptr_t target = 0;  // where the result goes, if not in place
+  std::size_t target_bytes = 0;
+  int root = -1;  // roots and partners are counted inside of the group
+  int to = -1;    // send-receive
+  int from = -1;
+  std::string_view priced;       // what this is to a link: its collective even if this rank is idle
+  std::size_t priced_bytes = 0;  // the contribution that all ranks agree on
   std::string text;
 };
 
@@ -52,18 +58,35 @@ Issue issue_of(Ticket ticket, const Request& request) {
   Issue issue;
   issue.bucket = ticket.bucket;
   issue.round = ticket.round;
-  issue.collective = name(round_of(request).collective);
-  issue.bytes = round_of(request).bytes;
+  const Round round = round_of(request);
+  issue.collective = issue.priced = name(round.collective);
+  issue.bytes = issue.priced_bytes = round.bytes;
+  issue.group = name(round.group);
   issue.text = describe(request);
   if (const auto* reduce = std::get_if<AllReduce>(&request)) {
     issue.address = address_of(reduce->data);
     issue.element = name(reduce->element);
   } else if (const auto* gather = std::get_if<AllGather>(&request)) {
     issue.address = address_of(gather->mine);
-    issue.gathered = address_of(gather->all);
+    issue.target = address_of(gather->all);
+    issue.target_bytes = gather->all.size();
   } else if (const auto* broadcast = std::get_if<Broadcast>(&request)) {
     issue.address = address_of(broadcast->data);
     issue.root = broadcast->root;
+  } else if (const auto* swap = std::get_if<AllToAll>(&request)) {
+    issue.address = address_of(swap->send);
+    issue.target = address_of(swap->receive);
+    issue.target_bytes = swap->receive.size();
+  } else if (const auto* step = std::get_if<SendReceive>(&request)) {
+    issue.address = address_of(step->send);
+    issue.bytes = step->send.size();
+    issue.target = address_of(step->receive);
+    issue.target_bytes = step->receive.size();
+    issue.to = step->to;
+    issue.from = step->from;
+  } else if (std::holds_alternative<Idle>(request)) {
+    issue.collective = "idle";
+    issue.bytes = 0;
   }
   return issue;
 }
@@ -77,10 +100,17 @@ Element parse_element(std::string_view text) {
 
 Collective parse_collective(std::string_view text) {
   for (Collective known : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
-                           Collective::foreign}) {
+                           Collective::all_to_all, Collective::send_receive, Collective::foreign}) {
     if (name(known) == text) return known;
   }
   fail(Fault::config, "unknown collective \"", text, "\"");
+}
+
+Group parse_group(std::string_view text) {
+  for (Group known : {Group::all, Group::host, Group::leaders}) {
+    if (name(known) == text) return known;
+  }
+  fail(Fault::config, "unknown group \"", text, "\"");
 }
 
 Fault parse_fault(std::string_view text) {
@@ -116,7 +146,25 @@ nb::dict totals_of(const Session& session) {
   dict["residual_energy"] = totals.residual_energy;
   dict["skipped_steps"] = totals.skipped_steps;
   dict["choices"] = nb::cast(session.choices());
+  dict["roots"] = nb::cast(totals.roots);
   return dict;
+}
+
+nb::dict to_bytes(const Memory& memory) {
+  nb::dict dict;
+  for (const auto& [layer, values] : memory) {
+    dict[layer.c_str()] = nb::bytes(values.data(), 4 * values.size());
+  }
+  return dict;
+}
+
+Memory from_bytes(const std::map<std::string, nb::bytes>& dict) {
+  Memory memory;
+  for (const auto& [layer, bytes] : dict) {
+    const auto* values = static_cast<const float*>(bytes.data());
+    memory[layer].assign(values, values + bytes.size() / 4);
+  }
+  return memory;
 }
 
 void bind_session(nb::module_& module) {
@@ -127,8 +175,14 @@ void bind_session(nb::module_& module) {
       .def_ro("element", &Issue::element)
       .def_ro("address", &Issue::address)
       .def_ro("bytes", &Issue::bytes)
-      .def_ro("gathered", &Issue::gathered)
+      .def_ro("target", &Issue::target)
+      .def_ro("target_bytes", &Issue::target_bytes)
+      .def_ro("group", &Issue::group)
       .def_ro("root", &Issue::root)
+      .def_ro("to", &Issue::to)
+      .def_ro("source", &Issue::from)  // `from` is a word of Python's own
+      .def_ro("priced", &Issue::priced)
+      .def_ro("priced_bytes", &Issue::priced_bytes)
       .def_ro("text", &Issue::text);
 
   nb::class_<Session>(module, "Session", "See tidegate/session/session.h.")
@@ -136,7 +190,7 @@ void bind_session(nb::module_& module) {
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
-             std::string emulated, int threads) {
+             std::string emulated, int threads, std::vector<int> hosts) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -145,16 +199,20 @@ void bind_session(nb::module_& module) {
             settings.label = std::move(label);
             settings.emulated = std::move(emulated);
             settings.threads = threads;
+            settings.hosts = std::move(hosts);
             if (!trace.empty()) settings.trace = trace_to_file(trace);
             new (self) Session({rank, ranks}, std::move(settings));
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
-          "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1)
+          "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1,
+          "hosts"_a = std::vector<int>())
       .def("lay_out",
            [](Session& self, int bucket,
-              const std::vector<std::pair<std::string, std::size_t>>& named) {
+              const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
              Layers layers;
-             for (const auto& [name, elements] : named) layers.push_back({name, elements});
+             for (const auto& [name, elements, rows] : named) {
+               layers.push_back({name, elements, rows});
+             }
              self.lay_out(bucket, layers);
            })
       .def(
@@ -195,22 +253,26 @@ void bind_session(nb::module_& module) {
       .def("totals", totals_of)
       .def(
           "state",
-          [](const Session& self) {
+          [](Session& self) {
             const State state = self.state();
-            nb::dict residuals;
-            for (const auto& [layer, values] : state.residuals) {
-              residuals[layer.c_str()] = nb::bytes(values.data(), 4 * values.size());
+            nb::dict memories;
+            for (const auto& [method, memory] : state.memories) {
+              memories[method.c_str()] = to_bytes(memory);
             }
-            return nb::make_tuple(state.step, residuals);
+            return nb::make_tuple(state.step, to_bytes(state.residuals), memories);
           },
-          "(step, {parameter name: its residual as the bytes of fp32 numbers})")
+          "(step, {parameter name: its residual as the bytes of fp32 numbers}, {method: {parameter "
+          "name: what else the method keeps for it}})")
       .def("load",
            [](Session& self, int rank, int ranks, std::int64_t step,
-              const std::map<std::string, nb::bytes>& residuals) {
-             State state{.place = {rank, ranks}, .step = step, .residuals = {}};
-             for (const auto& [layer, bytes] : residuals) {
-               const auto* values = static_cast<const float*>(bytes.data());
-               state.residuals[layer].assign(values, values + bytes.size() / 4);
+              const std::map<std::string, nb::bytes>& residuals,
+              const std::map<std::string, std::map<std::string, nb::bytes>>& memories) {
+             State state{.place = {rank, ranks},
+                         .step = step,
+                         .residuals = from_bytes(residuals),
+                         .memories = {}};
+             for (const auto& [method, memory] : memories) {
+               state.memories[method] = from_bytes(memory);
              }
              self.load(state);
            })
@@ -238,6 +300,10 @@ void bind_session(nb::module_& module) {
       "Drives the sessions of all ranks, each in a thread of its own.");
 }
 
+Round round(std::string_view collective, std::size_t bytes, std::string_view group) {
+  return {parse_collective(collective), bytes, Route::engine, parse_group(group)};
+}
+
 void bind_network(nb::module_& module) {
   module.def(
       "parse_link",
@@ -250,19 +316,24 @@ void bind_network(nb::module_& module) {
       .def(
           "__init__",
           [](PacedLink* self, std::string_view link, int rank, int ranks, std::uintptr_t table,
-             std::size_t bytes) {
-            new (self) PacedLink(parse_link(link), rank, ranks, memory(table, bytes));
+             std::size_t bytes, int hosts) {
+            const Extent extent(ranks, hosts > 0 ? hosts : ranks);
+            new (self) PacedLink(parse_link(link), rank, extent, memory(table, bytes));
           },
-          "link"_a, "rank"_a, "ranks"_a, "table"_a, "bytes"_a)
+          "link"_a, "rank"_a, "ranks"_a, "table"_a, "bytes"_a, "hosts"_a = 0)
       .def_static("table_bytes", &PacedLink::table_bytes)
-      .def("start",
-           [](PacedLink& self, std::string_view collective, std::size_t bytes, std::int64_t now) {
-             return self.start({parse_collective(collective), bytes}, now);
-           })
-      .def("due", [](PacedLink& self, std::int64_t number, std::string_view collective,
-                     std::size_t bytes, int root) {
-        return self.due(number, {parse_collective(collective), bytes}, root);
-      });
+      .def(
+          "start",
+          [](PacedLink& self, std::string_view collective, std::size_t bytes, std::int64_t now,
+             std::string_view group) { return self.start(round(collective, bytes, group), now); },
+          "collective"_a, "bytes"_a, "now"_a, "group"_a = "all")
+      .def(
+          "due",
+          [](PacedLink& self, std::int64_t number, std::string_view collective, std::size_t bytes,
+             int root, std::string_view group) {
+            return self.due(number, round(collective, bytes, group), root);
+          },
+          "number"_a, "collective"_a, "bytes"_a, "root"_a, "group"_a = "all");
 }
 
 void bind_tables(nb::module_& module) {
@@ -272,7 +343,9 @@ void bind_tables(nb::module_& module) {
       nb::dict row;
       row["name"] = method.name;
       row["summary"] = method.summary;
-      row["level"] = method.level == Level::ratio ? "ratio" : "none";
+      row["level"] = method.level == Level::ratio  ? "ratio"
+                     : method.level == Level::rank ? "rank"
+                                                   : "none";
       row["bits"] = method.bits;
       nb::list routes;
       for (Route route : method.routes) routes.append(name(route));

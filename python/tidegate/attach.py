@@ -120,7 +120,8 @@ def _attach(
             f"attach needs a model wrapped in DistributedDataParallel, not {type(model).__name__}; "
             "wrap it first: model = DDP(model)",
         )
-    engine = Engine(model.process_group, _seconds(timeout), link)
+    by_host = "hosts" in str(fixed.get("route")) or "hosts" in str(policy)
+    engine = Engine(model.process_group, _seconds(timeout), link, by_host)
     # From here on a mistake of one rank is told to all, so that none is left waiting.
     try:
         session, mistake = None, None
@@ -138,6 +139,7 @@ def _attach(
                 trace=_trace_path(trace, engine.rank),
                 emulated=link or "",
                 threads=_threads(),
+                hosts=engine.hosts,
             )
             registered = _register(model)
         except Error as error:
@@ -220,8 +222,6 @@ def _resolve_policy(policy, fixed: dict) -> Policy:
             "config",
             f'{", ".join(given)}: these arguments go with policy="fixed", not "{chosen.name}"',
         )
-    if "rank" in given:
-        raise Error("config", "no method of this version has a rank; leave it out")
     if "ratio" in given:
         given["ratio"] = repr(float(given["ratio"]))
     return Policy("fixed", {**chosen.options, **{k: str(v) for k, v in given.items()}})

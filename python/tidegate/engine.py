@@ -8,6 +8,7 @@ that share a group cannot agree with the other ranks on an order.
 import contextlib
 import ctypes
 import os
+import socket
 import tempfile
 import time
 from datetime import timedelta
@@ -27,6 +28,18 @@ DTYPES = {
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 
+def host_name() -> str:
+    """Equal on ranks that share a machine; the user may declare another in TIDEGATE_HOST."""
+    declared = os.environ.get("TIDEGATE_HOST")
+    if declared:
+        return declared
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{socket.gethostname()} {file.read().strip()}"
+    except OSError:
+        return socket.gethostname()
+
+
 def tensor_at(address: int, nbytes: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
     """A tensor over memory that the C++ session owns. No copy; the session must outlive it."""
     if nbytes == 0:
@@ -39,7 +52,9 @@ class PacedLink:
     """An emulated link: holds every collective back until the described link would have delivered
     it. For ranks on one machine; they share a table of times in a file in memory."""
 
-    def __init__(self, description: str, rank: int, ranks: int, group: dist.ProcessGroup):
+    def __init__(
+        self, description: str, rank: int, ranks: int, hosts: int, group: dist.ProcessGroup
+    ):
         self.description = description
         nbytes = _core.PacedLink.table_bytes(ranks)
         path = [None]
@@ -55,19 +70,34 @@ class PacedLink:
         finally:
             if rank == 0:
                 os.unlink(path[0])
-        self._clocks = _core.PacedLink(description, rank, ranks, self._table.data_ptr(), nbytes)
+        self._clocks = _core.PacedLink(
+            description, rank, ranks, self._table.data_ptr(), nbytes, hosts
+        )
 
-    def start(self, collective: str, nbytes: int) -> int:
-        return self._clocks.start(collective, nbytes, time.monotonic_ns())
+    def start(self, collective: str, nbytes: int, group: str) -> int:
+        return self._clocks.start(collective, nbytes, time.monotonic_ns(), group)
 
-    def due(self, number: int, collective: str, nbytes: int, root: int) -> int:
-        return self._clocks.due(number, collective, nbytes, root)
+    def due(self, number: int, collective: str, nbytes: int, root: int, group: str) -> int:
+        return self._clocks.due(number, collective, nbytes, root, group)
+
+
+class Nothing:
+    """The work of a collective that only others perform."""
+
+    def is_completed(self) -> bool:
+        return True
+
+    def wait(self, timeout=None) -> bool:
+        return True
 
 
 class Operation:
-    """One collective under way. Keeps its tensors alive until the engine has let go of them."""
+    """One collective under way. Keeps its tensors alive until the engine has let go of them.
 
-    def __init__(self, engine, work, tensors, collective, nbytes, root, text):
+    collective, nbytes and group are what a link has to know of it; root = the only rank whose
+    beginning counts for this one, or -1 for all."""
+
+    def __init__(self, engine, work, tensors, collective, nbytes, root, text, group="all"):
         self.engine = engine
         self.work = work
         self.tensors = tensors
@@ -75,8 +105,9 @@ class Operation:
         self.nbytes = nbytes
         self.root = root
         self.text = text
+        self.group = group
         self.began = time.monotonic()
-        self.number = engine.link.start(collective, nbytes) if engine.link else None
+        self.number = engine.link.start(collective, nbytes, group) if engine.link else None
         self.due = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
@@ -89,7 +120,9 @@ class Operation:
                 return False
             if self.engine.link is None:
                 return True
-            self.due = self.engine.link.due(self.number, self.collective, self.nbytes, self.root)
+            self.due = self.engine.link.due(
+                self.number, self.collective, self.nbytes, self.root, self.group
+            )
         remaining = self.due / 1e9 - time.monotonic()
         if remaining > patience:
             time.sleep(patience)
@@ -120,51 +153,105 @@ class Operation:
 class Engine:
     """Starts collectives for one handle, all from one thread."""
 
-    def __init__(self, parent: dist.ProcessGroup, timeout: float, link: str | None = None):
+    def __init__(
+        self,
+        parent: dist.ProcessGroup,
+        timeout: float,
+        link: str | None = None,
+        by_host: bool = False,
+    ):
         self.timeout = timeout
         self.link = None
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
+        self.group = self._new_group(ranks, self._subgroup)
+        self.rank = dist.get_rank(self.group)
+        self.ranks = len(ranks)
+        self._groups = {"all": self.group}
+        self._members = {"all": list(range(self.ranks))}  # by their rank in self.group
+        self.hosts: list[int] = []  # of every rank; empty if nobody asked
+        self._operations: list[Operation] = []  # whose memory the engine may still hold
+        if by_host:
+            self._form_host_groups(ranks)
+        if link is not None:
+            hosts = len(set(self.hosts)) if by_host else self.ranks
+            self.link = PacedLink(link, self.rank, self.ranks, hosts, self.group)
+
+    def _new_group(self, ranks: list[int], local: bool) -> dist.ProcessGroup:
         try:
-            self.group = dist.new_group(
+            return dist.new_group(
                 ranks,
                 backend="gloo",
-                use_local_synchronization=self._subgroup,  # the others know nothing of us
-                timeout=timedelta(seconds=timeout),
+                use_local_synchronization=local,  # the others know nothing of us
+                timeout=timedelta(seconds=self.timeout),
             )
         except RuntimeError as error:
             raise Error(
                 "timeout",
-                f"the ranks could not form a group within {timeout:g} s: {error}; every rank of "
-                "the model must call attach, in the same order",
+                f"the ranks could not form a group within {self.timeout:g} s: {error}; every rank "
+                "of the model must call attach, in the same order",
             ) from error
-        self.rank = dist.get_rank(self.group)
-        self.ranks = len(ranks)
-        self._operations: list[Operation] = []  # whose memory the engine may still hold
-        if link is not None:
-            self.link = PacedLink(link, self.rank, self.ranks, self.group)
+
+    def _form_host_groups(self, ranks: list[int]) -> None:
+        """One group for the ranks of this host, one for the first ranks of all hosts."""
+        names = self.gather_objects(host_name())
+        self.hosts = [names.index(name) for name in names]  # the host's first rank names it
+        self._members["host"] = [r for r, h in enumerate(self.hosts) if h == self.hosts[self.rank]]
+        self._members["leaders"] = sorted(set(self.hosts))
+        for group, members in self._members.items():
+            if group != "all" and self.rank in members:
+                self._groups[group] = self._new_group([ranks[r] for r in members], True)
 
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
-        dtype = DTYPES[issue.element]
-        tensor = tensor_at(issue.address, issue.bytes, dtype)
+        group = self._groups.get(issue.group)
+        members = self._members[issue.group]
+        mine = tensor_at(issue.address, issue.bytes, DTYPES[issue.element])
+        target = tensor_at(issue.target, issue.target_bytes)
+        tensors = (mine, target)
+        waits_for = -1  # whose contribution this rank needs, if not everybody's
         if issue.collective == "all-reduce":
-            return self.all_reduce(tensor, issue.text)
-        if issue.collective == "all-gather":
-            gathered = tensor_at(issue.gathered, issue.bytes * self.ranks)
-            outputs = list(gathered.split(issue.bytes))
-            work = self.group.allgather([outputs], [tensor])
-            tensors = (tensor, gathered, outputs)
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.SUM
+            work = group.allreduce([mine], options)
+        elif issue.collective == "all-gather":
+            outputs = list(target.split(issue.bytes)) if issue.bytes else [target] * len(members)
+            work = group.allgather([outputs], [mine])
+            tensors += (outputs,)
         elif issue.collective == "broadcast":
             options = dist.BroadcastOptions()
             options.rootRank = issue.root
             options.rootTensor = 0
-            work = self.group.broadcast([tensor], options)
-            tensors = (tensor,)
+            work = group.broadcast([mine], options)
+            waits_for = members[issue.root]
+        elif issue.collective == "all-to-all":
+            work = group.alltoall_base(target, mine, [], [])
+        elif issue.collective == "send-receive":
+            # Carried by an all-to-all with nothing for all but one: gloo's sends and receives spin
+            # while they wait (docs/ARCHITECTURE.md).
+            sends, receives = [0] * len(members), [0] * len(members)
+            if issue.to >= 0:
+                sends[issue.to] = issue.bytes
+            if issue.source >= 0:
+                receives[issue.source] = issue.target_bytes
+            work = group.alltoall_base(target, mine, receives, sends)
+            waits_for = members[issue.source] if issue.source >= 0 else self.rank
+        elif issue.collective == "idle":
+            work, tensors = Nothing(), ()
+            waits_for = self.rank
         else:
             raise Error("unsupported", f"collective {issue.collective}")
         return self._remember(
-            Operation(self, work, tensors, issue.collective, issue.bytes, issue.root, issue.text)
+            Operation(
+                self,
+                work,
+                tensors,
+                issue.priced,
+                issue.priced_bytes,
+                waits_for,
+                issue.text,
+                issue.group,
+            )
         )
 
     def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
@@ -200,4 +287,5 @@ class Engine:
             return  # torch would give its name, and so its stale addresses, to the next such group
         # An error here means that the user has already torn everything down.
         with contextlib.suppress(ValueError, AssertionError):
-            dist.destroy_process_group(self.group)
+            for group in self._groups.values():
+                dist.destroy_process_group(group)

@@ -35,7 +35,7 @@ class ReadyBucket:
     """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
 
     buffer: torch.Tensor
-    layers: list[tuple[str, int]] | None  # only when they changed
+    layers: list[tuple[str, int, int]] | None  # name, elements, rows; only when they changed
     last: bool
     loss_scale: float
     when: int
@@ -54,6 +54,21 @@ class Flying:
 
 def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
+
+
+def to_tensors(memory: dict[str, bytes]) -> dict[str, torch.Tensor]:
+    return {
+        name: torch.frombuffer(bytearray(data), dtype=torch.float32)
+        for name, data in memory.items()
+        if data
+    }
+
+
+def to_bytes(memory: dict[str, torch.Tensor]) -> dict[str, bytes]:
+    return {
+        name: values.to(torch.float32).contiguous().numpy().tobytes()
+        for name, values in memory.items()
+    }
 
 
 def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
@@ -116,32 +131,30 @@ class Handle:
             else 0.0,
             "skipped_steps": totals["skipped_steps"],
             "choices": totals["choices"],
+            "roots": totals["roots"],
             "emulated": self._engine.link.description if self._engine.link else None,
         }
 
     def state_dict(self) -> dict:
         """What this rank needs to go on where it stopped. Does not communicate."""
         with self._lock:
-            step, residuals = self._session.state()
+            step, residuals, memories = self._session.state()
         return {
             "version": 1,
             "rank": self._engine.rank,
             "ranks": self._engine.ranks,
             "step": step,
-            "residuals": {
-                name: torch.frombuffer(bytearray(data), dtype=torch.float32)
-                for name, data in residuals.items()
-                if data
-            },
+            "residuals": to_tensors(residuals),
+            "memories": {method: to_tensors(memory) for method, memory in memories.items()},
         }
 
     def load_state_dict(self, state: dict) -> None:
         """Takes back what `state_dict` of this same rank gave. Does not communicate."""
         try:
             version, rank, ranks, step = (state[k] for k in ("version", "rank", "ranks", "step"))
-            residuals = {
-                name: values.to(torch.float32).contiguous().numpy().tobytes()
-                for name, values in state["residuals"].items()
+            residuals = to_bytes(state["residuals"])
+            memories = {
+                method: to_bytes(memory) for method, memory in state.get("memories", {}).items()
             }
         except (KeyError, TypeError, AttributeError) as error:
             raise Error(
@@ -152,7 +165,7 @@ class Handle:
                 "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
             )
         with self._lock:
-            self._session.load(rank, ranks, step, residuals)
+            self._session.load(rank, ranks, step, residuals, memories)
 
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
@@ -178,7 +191,10 @@ class Handle:
         layers = None
         if self._layouts.get(bucket.index()) != layout:
             self._layouts[bucket.index()] = layout
-            layers = [(self._names[id(p)], p.numel()) for p in parameters]
+            layers = [
+                (self._names[id(p)], p.numel(), p.shape[0] if p.dim() > 1 else 0)
+                for p in parameters
+            ]
         future = torch.futures.Future()
         self._inbox.put(
             ReadyBucket(

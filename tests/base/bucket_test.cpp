@@ -7,14 +7,14 @@ namespace tidegate {
 namespace {
 
 TEST(Layers, HaveAsManyElementsAsTheirPartsTogether) {
-  EXPECT_EQ(elements_of({}), 0u);
-  EXPECT_EQ(elements_of({{"weight", 12}}), 12u);
-  EXPECT_EQ(elements_of({{"weight", 12}, {"nothing", 0}, {"bias", 4}}), 16u);
+  EXPECT_EQ(elements_of(Layers{}), 0u);
+  EXPECT_EQ(elements_of(Layers{{"weight", 12}}), 12u);
+  EXPECT_EQ(elements_of(Layers{{"weight", 12}, {"nothing", 0}, {"bias", 4}}), 16u);
 }
 
 TEST(Layers, AreCountedBeyond32Bits) {
   const std::size_t large = std::size_t{3} << 30;
-  EXPECT_EQ(elements_of({{"a", large}, {"b", large}, {"c", 1}}), 2 * large + 1);
+  EXPECT_EQ(elements_of(Layers{{"a", large}, {"b", large}, {"c", 1}}), 2 * large + 1);
 }
 
 TEST(Layers, CompareByNameAndSize) {

@@ -8,6 +8,7 @@
 
 #include "tests/compressors/gradients.h"
 #include "tidegate/comm/lockstep.h"
+#include "tidegate/comm/routes.h"
 #include "tidegate/comm/threads.h"
 #include "tidegate/compressors/method.h"
 
@@ -16,9 +17,14 @@ namespace tidegate {
 class Averaging {
  public:
   Averaging(const Choice& choice, int ranks, std::size_t elements, std::size_t threads = 1)
+      : Averaging(choice, ranks, Layers{{"all", elements}}, threads) {}
+
+  Averaging(const Choice& choice, int ranks, const Layers& layers, std::size_t threads = 1)
       : residuals(static_cast<std::size_t>(ranks),
-                  Vector(choice.method->error_feedback ? elements : 0)),
-        choice_(choice) {
+                  Vector(choice.method->error_feedback ? elements_of(layers) : 0)),
+        choice_(choice),
+        layers_(layers),
+        arrived_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       workers_.push_back(std::make_unique<Workers>(threads));
       compressors_.push_back(choice.method->make({rank, ranks}, *workers_.back()));
@@ -48,6 +54,19 @@ class Averaging {
     ++step_;
   }
 
+  // What every step() asks for.
+  std::vector<Round> rounds() const {
+    const int ranks = static_cast<int>(compressors_.size());
+    return carried(choice_.method->rounds({elements_of(layers_), ranks, layers_}, choice_), ranks);
+  }
+
+  // Another method comes next.
+  void settle() {
+    for (std::size_t rank = 0; rank < compressors_.size(); ++rank) {
+      compressors_[rank]->settle(residuals[rank]);
+    }
+  }
+
   // The result of the last step could not be used.
   void restore() {
     for (std::size_t rank = 0; rank < compressors_.size(); ++rank) {
@@ -63,11 +82,18 @@ class Averaging {
 
  private:
   Exchange exchange(std::size_t rank, Vector& gradient, float loss_scale) {
-    const Bucket task{gradient, bucket, step_, loss_scale};
-    return compressors_[rank]->average(task, choice_, residuals[rank]);
+    const Bucket task{gradient, bucket, step_, loss_scale, layers_};
+    return carry(compressors_[rank]->average(task, choice_, residuals[rank]), place(rank),
+                 arrived_[rank]);
+  }
+
+  Place place(std::size_t rank) const {
+    return {static_cast<int>(rank), static_cast<int>(compressors_.size())};
   }
 
   const Choice choice_;
+  const Layers layers_;
+  std::vector<Buffer<std::byte>> arrived_;
   std::vector<std::unique_ptr<Workers>> workers_;  // one each: ranks may run at the same time
   std::vector<std::unique_ptr<Compressor>> compressors_;
   std::int64_t step_ = 0;

@@ -48,7 +48,7 @@ TEST(Halves, SendHalfOfTheBytes) {
   for (const Type& type : kTypes) {
     const Choice choice = make_choice(type.method);
     const std::vector<Round> expected{{Collective::all_reduce, 200, Route::engine}};
-    EXPECT_EQ(choice.method->rounds(100, choice), expected);
+    EXPECT_EQ(choice.method->rounds({.elements = 100}, choice), expected);
   }
 }
 

@@ -36,10 +36,21 @@ TEST(Routes, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
 }
 
 TEST(Choices, TakeTheDefaultRouteOfTheMethod) {
-  EXPECT_EQ(make_choice("topk", 0.01), (Choice{&find_method("topk"), 0.01, Route::all_gather, 16}));
-  EXPECT_EQ(make_choice("artopk-var", 1.0),
-            (Choice{&find_method("artopk-var"), 1.0, Route::engine}));
-  EXPECT_EQ(make_choice("dense"), (Choice{&find_method("dense"), 1.0, Route::engine}));
+  EXPECT_EQ(
+      make_choice("topk", 0.01),
+      (Choice{
+          .method = &find_method("topk"), .ratio = 0.01, .route = Route::all_gather, .bits = 16}));
+  EXPECT_EQ(make_choice("artopk-var", 1.0), (Choice{.method = &find_method("artopk-var")}));
+  EXPECT_EQ(make_choice("dense"), (Choice{.method = &find_method("dense")}));
+}
+
+TEST(Choices, GoByHostIfAskedTo) {
+  EXPECT_TRUE(make_choice("dense", 1, "hosts").by_host);
+  EXPECT_EQ(make_choice("dense", 1, "hosts+ring").route, Route::ring);
+  EXPECT_EQ(make_choice("topk", 0.1, "hosts").route, Route::all_gather);
+  EXPECT_EQ(describe(make_choice("dense", 1, "hosts+tree")), "dense by hosts+tree");
+  EXPECT_FALSE(make_choice("dense", 1, "ring").by_host);
+  EXPECT_TRUE(fails(Fault::config, [] { make_choice("dense", 1, "hosts+pigeon"); }, {"pigeon"}));
 }
 
 TEST(Choices, TakeARouteThatTheMethodHas) {

@@ -113,7 +113,7 @@ def averages_in_process(ranks, method, run, **options):
     for step in range(STEPS):
         buffers = [gradient_of(rank, step) for rank in range(ranks)]
         for session, buffer in zip(sessions, buffers, strict=True):
-            session.lay_out(0, [("weight", ELEMENTS)])
+            session.lay_out(0, [("weight", ELEMENTS, 0)])
             session.submit(buffer.data_ptr(), 4 * ELEMENTS)
         run(sessions)
         for rank, buffer in enumerate(buffers):

@@ -67,9 +67,8 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
       for (const Element element : {Element::f32, Element::f16, Element::bf16}) {
         SCOPED_TRACE(testing::Message() << method.name << ", " << name(element));
         const Choice choice = make_choice(method.name, 0.3);
-        Residuals residuals;
-        Workers workers;
-        BucketAverage bucket({0, 1}, 0, residuals, workers);
+        Shared shared{Topology(1), Workers(1), {}, {}};
+        BucketAverage bucket(0, 0, shared);
         bucket.lay_out(layers, is_bias);
         if (bucket.all_excluded() && method.name != "dense") continue;  // a session sends it dense
         std::vector<std::byte> memory(20 * bytes_of(element));
@@ -87,9 +86,8 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
 }
 
 TEST(BucketAverage, KnowsWhetherAllOfItIsExcluded) {
-  Residuals residuals;
-  Workers workers;
-  BucketAverage bucket({0, 1}, 0, residuals, workers);
+  Shared shared{Topology(1), Workers(1), {}, {}};
+  BucketAverage bucket(0, 0, shared);
   EXPECT_FALSE(bucket.all_excluded());
   bucket.lay_out({{"w", 4}, {"bias", 1}}, is_bias);
   EXPECT_FALSE(bucket.all_excluded());

@@ -30,6 +30,7 @@ TEST(SessionLockstep, WithoutSessionsOrWorkDoesNothing) {
 TEST(SessionLockstep, ARankWithLessToDoIsAnErrorThatNamesIt) {
   for (const std::size_t idle : {std::size_t{0}, std::size_t{2}}) {
     Job job(3, {});
+    job.lay_out(0, {{"w", 8}});
     Vectors gradients = make_gradients(3, 8, 1);
     for (std::size_t rank = 0; rank < 3; ++rank) {
       if (rank != idle) job.submit(rank, {.data = bytes_in(gradients[rank]), .last = true});

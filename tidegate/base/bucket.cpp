@@ -12,7 +12,7 @@ std::string_view name(Element element) {
   return "unknown";
 }
 
-std::size_t elements_of(const Layers& layers) {
+std::size_t elements_of(std::span<const Layer> layers) {
   std::size_t elements = 0;
   for (const Layer& layer : layers) elements += layer.elements;
   return elements;

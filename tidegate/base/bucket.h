@@ -20,11 +20,14 @@ std::string_view name(Element element);
 struct Layer {
   std::string name;
   std::size_t elements = 0;
+  // First dimension of a tensor of two or more, which is then seen as a matrix; 0 for vectors.
+  std::size_t rows = 0;
+  std::size_t columns() const { return rows == 0 ? 0 : elements / rows; }
   bool operator==(const Layer&) const = default;
 };
 
 using Layers = std::vector<Layer>;
-std::size_t elements_of(const Layers& layers);
+std::size_t elements_of(std::span<const Layer> layers);
 
 // One bucket of one step, as a method sees it. `gradient` is replaced by the mean over all ranks.
 struct Bucket {
@@ -34,6 +37,15 @@ struct Bucket {
   // What the gradient was multiplied with before it came here (a GradScaler's factor). Residuals
   // are kept in unscaled units, so that they stay valid when the factor changes.
   float loss_scale = 1.0f;
+  // What the gradient is made of; may be empty if nobody asked.
+  std::span<const Layer> layers;
+};
+
+// The form of a bucket, which all ranks know before it is filled.
+struct Shape {
+  std::size_t elements = 0;
+  int ranks = 1;
+  std::span<const Layer> layers;
 };
 
 // Which of how many ranks this is.

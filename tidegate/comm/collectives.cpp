@@ -2,12 +2,11 @@
 #include "tidegate/comm/collectives.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "tidegate/base/error.h"
-#include "tidegate/base/half.h"
+#include "tidegate/comm/add.h"
 
 namespace tidegate {
 namespace {
@@ -16,35 +15,11 @@ void copy(std::span<const std::byte> from, std::span<std::byte> to) {
   if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
 }
 
-// 16-bit sums round at every hop, in the number type of the wire.
-std::uint16_t add_halves(std::uint16_t a, std::uint16_t b, Element element) {
-  return element == Element::f16 ? to_f16(from_f16(a) + from_f16(b))
-                                 : to_bf16(from_bf16(a) + from_bf16(b));
-}
-
-template <typename T, typename Add>
-void add_into(std::span<std::byte> sum, std::span<const std::byte> data, Add add) {
-  for (std::size_t at = 0; at + sizeof(T) <= sum.size(); at += sizeof(T)) {
-    T a, b;
-    std::memcpy(&a, sum.data() + at, sizeof(T));
-    std::memcpy(&b, data.data() + at, sizeof(T));
-    a = add(a, b);
-    std::memcpy(sum.data() + at, &a, sizeof(T));
-  }
-}
-
 void all_reduce(std::span<const Request> requests) {
   const auto& first = std::get<AllReduce>(requests[0]);
   std::vector<std::byte> sum(first.data.begin(), first.data.end());
   for (const Request& request : requests.subspan(1)) {
-    const auto& data = std::get<AllReduce>(request).data;
-    if (first.element == Element::f32) {
-      add_into<float>(sum, data, [](float a, float b) { return a + b; });
-    } else {
-      add_into<std::uint16_t>(sum, data, [&](std::uint16_t a, std::uint16_t b) {
-        return add_halves(a, b, first.element);
-      });
-    }
+    add_elements(sum, std::get<AllReduce>(request).data, first.element, sum);
   }
   for (const Request& request : requests) copy(sum, std::get<AllReduce>(request).data);
 }
@@ -70,6 +45,25 @@ void broadcast(std::span<const Request> requests) {
   }
 }
 
+void all_to_all(std::span<const Request> requests) {
+  for (std::size_t to = 0; to < requests.size(); ++to) {
+    const std::span<std::byte> receive = std::get<AllToAll>(requests[to]).receive;
+    const std::size_t part = receive.size() / requests.size();
+    for (std::size_t from = 0; from < requests.size(); ++from) {
+      const auto& send = std::get<AllToAll>(requests[from]).send;
+      copy(send.subspan(to * part, part), receive.subspan(from * part, part));
+    }
+  }
+}
+
+void send_receive(std::span<const Request> requests) {
+  for (const Request& request : requests) {
+    const auto& sender = std::get<SendReceive>(request);
+    if (sender.to < 0) continue;
+    copy(sender.send, std::get<SendReceive>(requests[static_cast<std::size_t>(sender.to)]).receive);
+  }
+}
+
 // Everything that must agree, as one comparable value.
 struct Agreement {
   Round round;
@@ -87,12 +81,35 @@ Agreement agreement_of(const Request& request) {
   return agreement;
 }
 
-void check_equal(std::span<const Request> requests) {
+// `members` are the ranks that the requests belong to.
+void check_equal(std::span<const Request> requests, std::span<const int> members) {
   const Agreement first = agreement_of(requests[0]);
   for (std::size_t r = 1; r < requests.size(); ++r) {
     if (agreement_of(requests[r]) == first) continue;
-    fail(Fault::peer, "ranks 0 and ", r, " ask for different collectives (", describe(requests[0]),
-         " and ", describe(requests[r]), "): they were given different settings or gradients");
+    fail(Fault::peer, "ranks ", members[0], " and ", members[r], " ask for different collectives (",
+         describe(requests[0]), " and ", describe(requests[r]),
+         "): they were given different settings or gradients");
+  }
+}
+
+// Every message that is sent must be awaited, with the same length, and no other.
+void check_partners(std::span<const Request> requests) {
+  const auto step_of = [&](int rank) -> const SendReceive& {
+    return std::get<SendReceive>(requests[static_cast<std::size_t>(rank)]);
+  };
+  const int ranks = static_cast<int>(requests.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const SendReceive& step = step_of(rank);
+    if (step.to >= ranks || step.from >= ranks || step.send.size() > step.largest) {
+      fail(Fault::config, describe(Request(step)), " by rank ", rank, " of ", ranks,
+           ": there is no such rank, or a message longer than was agreed on");
+    }
+    if ((step.to >= 0 &&
+         (step_of(step.to).from != rank || step_of(step.to).receive.size() != step.send.size())) ||
+        (step.from >= 0 && step_of(step.from).to != rank)) {
+      fail(Fault::peer, "rank ", rank, " asks for ", describe(Request(step)),
+           ", which does not fit what its partners ask for");
+    }
   }
 }
 
@@ -107,23 +124,64 @@ void check_bounds(std::span<const Request> requests) {
       if (b->root < 0 || static_cast<std::size_t>(b->root) >= requests.size()) {
         fail(Fault::config, "broadcast from rank ", b->root, " of ", requests.size());
       }
+    } else if (const auto* swap = std::get_if<AllToAll>(&request)) {
+      if (swap->send.size() != swap->receive.size() || swap->send.size() % requests.size() != 0) {
+        fail(Fault::config, "all-to-all of ", swap->send.size(), " bytes into ",
+             swap->receive.size(), ": both must be the same whole number of parts for ",
+             requests.size(), " ranks");
+      }
     }
   }
 }
 
-}  // namespace
-
-void perform(std::span<const Request> requests) {
-  check_equal(requests);
+void perform_among(std::span<const Request> requests, std::span<const int> members) {
+  check_equal(requests, members);
   check_bounds(requests);
   switch (round_of(requests[0]).collective) {
     case Collective::all_reduce: return all_reduce(requests);
     case Collective::all_gather: return all_gather(requests);
     case Collective::broadcast: return broadcast(requests);
+    case Collective::all_to_all: return all_to_all(requests);
+    case Collective::send_receive: check_partners(requests); return send_receive(requests);
     case Collective::foreign:
       fail(Fault::unsupported, "this engine has no tensors of its own to average; ",
            "hand it fp32, fp16 or bf16 buckets");
   }
+}
+
+bool idle(const Request& request) { return std::holds_alternative<Idle>(request); }
+
+}  // namespace
+
+void perform(std::span<const Request> requests, const Topology& topology) {
+  const Group group = round_of(requests[0]).group;
+  std::vector<bool> served(requests.size());
+  for (std::size_t rank = 0; rank < requests.size(); ++rank) {
+    if (round_of(requests[rank]).group != group) {
+      fail(Fault::peer, "ranks 0 and ", rank, " ask for collectives in different groups (",
+           describe(requests[0]), " and ", describe(requests[rank]), ")");
+    }
+    if (served[rank] || idle(requests[rank])) continue;
+    std::vector<Request> among;
+    const std::vector<int> members = topology.members(group, static_cast<int>(rank));
+    for (const int member : members) {
+      among.push_back(requests[static_cast<std::size_t>(member)]);
+      served[static_cast<std::size_t>(member)] = true;
+      if (idle(among.back())) {
+        fail(Fault::peer, "rank ", member, " leaves out ", describe(requests[rank]), " that rank ",
+             rank, " asks for");
+      }
+    }
+    if (!served[rank]) {
+      fail(Fault::peer, "rank ", rank, " asks for ", describe(requests[rank]),
+           ", but is not one of them");
+    }
+    perform_among(among, members);
+  }
+}
+
+void perform(std::span<const Request> requests) {
+  perform(requests, Topology(static_cast<int>(requests.size())));
 }
 
 }  // namespace tidegate

@@ -12,6 +12,8 @@ namespace tidegate {
 // Performs one collective; requests[r] is what rank r asked for. Throws Error{peer} that names the
 // ranks if they do not ask for the same. Sums run in rank order and round after each addition, as
 // an engine's ring does.
+void perform(std::span<const Request> requests, const Topology& topology);
+// The same where every rank has a host of its own.
 void perform(std::span<const Request> requests);
 
 }  // namespace tidegate

@@ -16,6 +16,7 @@ class Engine {
 
   virtual ~Engine() = default;
   virtual Place place() const = 0;
+  virtual const Topology& topology() const = 0;
   // Begins a collective. The bytes it names must stay alive until wait() has returned.
   virtual Operation start(const Request& request) = 0;
   // Returns when the operation has been performed; throws Error{peer} or Error{timeout}.

@@ -10,6 +10,12 @@ namespace tidegate {
 
 void run_lockstep(std::span<Exchange> exchanges,
                   const std::function<void(std::span<const Request>)>& observe) {
+  if (exchanges.empty()) return;
+  run_lockstep(exchanges, Topology(static_cast<int>(exchanges.size())), observe);
+}
+
+void run_lockstep(std::span<Exchange> exchanges, const Topology& topology,
+                  const std::function<void(std::span<const Request>)>& observe) {
   std::vector<Request> requests(exchanges.size());
   while (true) {
     std::size_t asking = 0;
@@ -24,7 +30,7 @@ void run_lockstep(std::span<Exchange> exchanges,
            " ranks ask for a collective that the others have left out");
     }
     if (observe) observe(requests);
-    perform(requests);
+    perform(requests, topology);
   }
 }
 

@@ -13,5 +13,8 @@ namespace tidegate {
 // exchanges[r] is rank r's. `observe`, if given, sees each collective before it is performed.
 void run_lockstep(std::span<Exchange> exchanges,
                   const std::function<void(std::span<const Request>)>& observe = {});
+// With ranks that share hosts.
+void run_lockstep(std::span<Exchange> exchanges, const Topology& topology,
+                  const std::function<void(std::span<const Request>)>& observe = {});
 
 }  // namespace tidegate

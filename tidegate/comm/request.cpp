@@ -19,6 +19,9 @@ std::string_view name(Route route) {
   switch (route) {
     case Route::all_gather: return "allgather";
     case Route::engine: return "engine";
+    case Route::ring: return "ring";
+    case Route::tree: return "tree";
+    case Route::owner: return "owner";
   }
   return "unknown";
 }
@@ -28,39 +31,65 @@ std::string_view name(Collective collective) {
     case Collective::all_reduce: return "all-reduce";
     case Collective::all_gather: return "all-gather";
     case Collective::broadcast: return "broadcast";
+    case Collective::all_to_all: return "all-to-all";
+    case Collective::send_receive: return "send-receive";
     case Collective::foreign: return "foreign";
   }
   return "unknown";
 }
 
 Round round_of(const Request& request) {
-  return std::visit(Overloaded{
-                        [](const AllReduce& r) {
-                          return Round{Collective::all_reduce, r.data.size(), r.route};
-                        },
-                        [](const AllGather& r) {
-                          return Round{Collective::all_gather, r.mine.size(), Route::all_gather};
-                        },
-                        [](const Broadcast& r) {
-                          return Round{Collective::broadcast, r.data.size(), Route::engine};
-                        },
-                        [](const Foreign&) {
-                          return Round{Collective::foreign, 0, Route::engine};
-                        },
-                    },
-                    request);
+  return std::visit(
+      Overloaded{
+          [](const AllReduce& r) {
+            return Round{Collective::all_reduce, r.data.size(), r.route, r.group};
+          },
+          [](const AllGather& r) {
+            return Round{Collective::all_gather, r.mine.size(), Route::all_gather, r.group};
+          },
+          [](const Broadcast& r) {
+            return Round{Collective::broadcast, r.data.size(), Route::engine, r.group};
+          },
+          [](const AllToAll& r) {
+            return Round{Collective::all_to_all, r.send.size(), Route::owner, r.group};
+          },
+          [](const SendReceive& r) {
+            return Round{Collective::send_receive, r.largest, Route::engine, r.group};
+          },
+          [](const Idle& r) { return r.round; },
+          [](const Foreign&) {
+            return Round{Collective::foreign, 0, Route::engine};
+          },
+      },
+      request);
+}
+
+Request in_group(Request request, Group group) {
+  std::visit(Overloaded{
+                 [&](auto& r) { r.group = group; },
+                 [&](Idle& r) { r.round.group = group; },
+                 [](Foreign&) {},
+             },
+             request);
+  return request;
 }
 
 std::string describe(const Request& request) {
   const Round round = round_of(request);
   if (round.collective == Collective::foreign) return "all-reduce of a tensor of the caller's";
-  const std::string text = concat(name(round.collective), " of ", round.bytes, " bytes");
+  std::string text = concat(name(round.collective), " of ", round.bytes, " bytes");
   if (const auto* reduce = std::get_if<AllReduce>(&request)) {
-    return concat(text, " of ", name(reduce->element), " by ", name(reduce->route));
+    text += concat(" of ", name(reduce->element), " by ", name(reduce->route));
+  } else if (const auto* broadcast = std::get_if<Broadcast>(&request)) {
+    text += concat(" from rank ", broadcast->root);
+  } else if (const auto* step = std::get_if<SendReceive>(&request)) {
+    if (step->to >= 0) text += concat(" to rank ", step->to);
+    if (step->from >= 0) text += concat(" from rank ", step->from);
+  } else if (std::holds_alternative<Idle>(request)) {
+    text += " by others";
   }
-  if (const auto* broadcast = std::get_if<Broadcast>(&request)) {
-    return concat(text, " from rank ", broadcast->root);
-  }
+  if (round.group == Group::host) text += " inside the host";
+  if (round.group == Group::leaders) text += " between the leaders of hosts";
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "tidegate/base/bucket.h"
+#include "tidegate/comm/topology.h"
 
 namespace tidegate {
 
@@ -18,27 +19,80 @@ namespace tidegate {
 enum class Route {
   all_gather,  // every rank gets every message and adds them in rank order
   engine,      // the engine's own all-reduce, whatever algorithm it uses
+  ring,        // all-reduce by sends to the next rank (comm/routes.h)
+  tree,        // all-reduce by exchanges with ranks at distances 1, 2, 4, ... (comm/routes.h)
+  owner,       // every rank adds up a part of the elements and returns the result to all
 };
 
 std::string_view name(Route route);
 
-// Every rank ends with the sum over ranks, element by element, in place.
+enum class Collective {
+  all_reduce,
+  all_gather,
+  broadcast,
+  all_to_all,
+  send_receive,
+  foreign,
+};
+
+std::string_view name(Collective collective);
+
+// One round of an exchange as a price needs it: which collective moves how many bytes. Equal on all
+// ranks.
+struct Round {
+  Collective collective = Collective::all_reduce;
+  std::size_t bytes = 0;  // one rank's contribution; of unequal ones the largest
+  Route route = Route::engine;
+  Group group = Group::all;
+  bool operator==(const Round&) const = default;
+};
+
+// Every rank ends with the sum over ranks, element by element, in place. Engines are asked for
+// Route::engine only; comm/routes.h turns the others into what engines know.
 struct AllReduce {
   std::span<std::byte> data;
   Element element = Element::f32;
   Route route = Route::engine;
+  Group group = Group::all;
 };
 
 // Every rank ends with all ranks' `mine`, in rank order, in `all` (ranks * mine.size() bytes).
 struct AllGather {
   std::span<const std::byte> mine;
   std::span<std::byte> all;
+  Group group = Group::all;
 };
 
 // Every rank ends with root's data.
 struct Broadcast {
   std::span<std::byte> data;
   int root = 0;
+  Group group = Group::all;
+};
+
+// `send` and `receive` consist of one equal part per rank: part r goes to rank r, and comes from
+// rank r.
+struct AllToAll {
+  std::span<const std::byte> send;
+  std::span<std::byte> receive;
+  Group group = Group::all;
+};
+
+// One message to `to` and one from `from`, -1 for none; all ranks of the group take part, also
+// those that do neither. `largest` = the longest message that any rank sends.
+struct SendReceive {
+  std::span<const std::byte> send;
+  int to = -1;
+  std::span<std::byte> receive;
+  int from = -1;
+  std::size_t largest = 0;
+  Group group = Group::all;
+};
+
+// Others perform `round` in a group that this rank is not in. It keeps its place in the one agreed
+// order; there is nothing to do.
+struct Idle {
+  Round round;
 };
 
 // The driver averages bucket `bucket` by its own means: data this library cannot read (sparse
@@ -47,24 +101,15 @@ struct Foreign {
   int bucket = 0;
 };
 
-using Request = std::variant<AllReduce, AllGather, Broadcast, Foreign>;
+using Request = std::variant<AllReduce, AllGather, Broadcast, AllToAll, SendReceive, Idle, Foreign>;
 
 // Owning temporaries inside a co_yield are destroyed twice by g++ 12.
 static_assert(std::is_trivially_destructible_v<Request>);
 
-// One round of an exchange as a price needs it: which collective moves how many bytes.
-enum class Collective { all_reduce, all_gather, broadcast, foreign };
-
-std::string_view name(Collective collective);
-
-struct Round {
-  Collective collective = Collective::all_reduce;
-  std::size_t bytes = 0;  // one rank's contribution
-  Route route = Route::engine;
-  bool operator==(const Round&) const = default;
-};
-
 Round round_of(const Request& request);
+
+// The same request among the ranks of a group.
+Request in_group(Request request, Group group);
 
 // "all-gather of 4096 bytes": for error texts.
 std::string describe(const Request& request);

@@ -18,9 +18,10 @@ namespace {
 // memory is at rest while they wait.
 class Meetings {
  public:
-  Meetings(int ranks, std::chrono::milliseconds timeout) : ranks_(ranks), timeout_(timeout) {}
+  Meetings(const Topology& topology, std::chrono::milliseconds timeout)
+      : topology_(topology), ranks_(topology.ranks()), timeout_(timeout) {}
 
-  int ranks() const { return ranks_; }
+  const Topology& topology() const { return topology_; }
 
   void arrive(Engine::Operation operation, int rank, const Request& request) {
     std::unique_lock lock(mutex_);
@@ -37,7 +38,7 @@ class Meetings {
     lock.unlock();  // nobody touches a full meeting until it is marked as done
     std::exception_ptr error;
     try {
-      perform(meeting.requests);
+      perform(meeting.requests, topology_);
     } catch (...) {
       error = std::current_exception();
     }
@@ -89,6 +90,7 @@ class Meetings {
          describe(meeting.requests[static_cast<std::size_t>(rank)]), "; missing ranks: ", missing);
   }
 
+  const Topology topology_;
   const int ranks_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
@@ -101,7 +103,8 @@ class ThreadEngine : public Engine {
  public:
   ThreadEngine(Meetings& meetings, int rank) : meetings_(meetings), rank_(rank) {}
 
-  Place place() const override { return {rank_, meetings_.ranks()}; }
+  Place place() const override { return {rank_, topology().ranks()}; }
+  const Topology& topology() const override { return meetings_.topology(); }
 
   Operation start(const Request& request) override {
     meetings_.arrive(++last_, rank_, request);
@@ -120,12 +123,17 @@ class ThreadEngine : public Engine {
 
 void run_ranks(int ranks, const std::function<void(Engine&)>& body,
                std::chrono::milliseconds timeout) {
-  Meetings meetings(ranks, timeout);
+  run_ranks(Topology(ranks), body, timeout);
+}
+
+void run_ranks(const Topology& topology, const std::function<void(Engine&)>& body,
+               std::chrono::milliseconds timeout) {
+  Meetings meetings(topology, timeout);
   std::mutex mutex;
   std::exception_ptr first_error;
   {
     std::vector<std::jthread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < topology.ranks(); ++rank) {
       threads.emplace_back([&, rank] {
         try {
           ThreadEngine engine(meetings, rank);

@@ -13,5 +13,8 @@ namespace tidegate {
 // the first exception is rethrown here after all threads have ended.
 void run_ranks(int ranks, const std::function<void(Engine&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(30));
+// With ranks that share hosts.
+void run_ranks(const Topology& topology, const std::function<void(Engine&)>& body,
+               std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
 }  // namespace tidegate

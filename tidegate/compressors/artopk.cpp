@@ -65,10 +65,10 @@ void ArTopK::finish(const Bucket& bucket) {
   kernels::scatter_add(bucket.gradient, chosen_.indices(), summed_.span().first(sent), share);
 }
 
-std::vector<Round> artopk_rounds(std::size_t elements, const Choice& choice) {
-  const std::size_t kept = kept_elements(elements, choice.ratio);
-  return {{Collective::broadcast, wire::indices_slot_bytes(elements, kept), Route::engine},
-          {Collective::all_reduce, 4 * kept, Route::engine}};
+std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice) {
+  const std::size_t kept = kept_elements(shape.elements, choice.ratio);
+  return {{Collective::broadcast, wire::indices_slot_bytes(shape.elements, kept), Route::engine},
+          {Collective::all_reduce, 4 * kept, choice.route}};
 }
 
 }  // namespace tidegate

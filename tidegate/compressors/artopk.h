@@ -32,6 +32,6 @@ class ArTopK : public Compressor {
   Buffer<float> summed_;
 };
 
-std::vector<Round> artopk_rounds(std::size_t elements, const Choice& choice);
+std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice);
 
 }  // namespace tidegate

@@ -31,7 +31,7 @@ Method artopk_star_row() {
       .name = "artopk-star",
       .summary = "the top-k indices of one rank in turn, the values of all by all-reduce",
       .level = Level::ratio,
-      .routes = {Route::engine},
+      .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
       .rounds = artopk_rounds,
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {

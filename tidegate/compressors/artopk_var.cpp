@@ -68,10 +68,10 @@ Method artopk_var_row() {
       .summary =
           "the top-k indices of the rank with the most energy, the values of all by all-reduce",
       .level = Level::ratio,
-      .routes = {Route::engine},
+      .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
-      .rounds = [](std::size_t elements, const Choice& choice) -> std::vector<Round> {
-        std::vector<Round> rounds = artopk_rounds(elements, choice);
+      .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
+        std::vector<Round> rounds = artopk_rounds(shape, choice);
         rounds.insert(rounds.begin(), {Collective::all_gather, kEnergySlot, Route::all_gather});
         return rounds;
       },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dense: everything, as it is, by the engine's own all-reduce in the caller's buffer.
+// dense: everything, as it is, by an all-reduce in the caller's buffer.
 #include <cmath>
 
 #include "tidegate/compressors/method.h"
@@ -12,11 +12,11 @@ class Dense : public Compressor {
  public:
   explicit Dense(Place place) : place_(place) {}
 
-  Exchange average(Bucket bucket, Choice, std::span<float>) override {
+  Exchange average(Bucket bucket, Choice choice, std::span<float>) override {
     // Divided before the sum, by a multiplication with float(1/N): the same bits as plain DDP. The
     // pass that divides also measures.
     const double energy = kernels::scale(bucket.gradient, 1.0f / static_cast<float>(place_.ranks));
-    co_yield AllReduce{std::as_writable_bytes(bucket.gradient), Element::f32, Route::engine};
+    co_yield AllReduce{std::as_writable_bytes(bucket.gradient), Element::f32, choice.route};
     const double unscaled = energy / (static_cast<double>(bucket.loss_scale) * bucket.loss_scale);
     report_ = {.gradient_energy = unscaled,
                .sent_energy = unscaled,
@@ -32,10 +32,10 @@ class Dense : public Compressor {
 Method dense_row() {
   return {
       .name = "dense",
-      .summary = "fp32, nothing left out; the engine's own all-reduce",
-      .routes = {Route::engine},
-      .rounds = [](std::size_t elements, const Choice&) -> std::vector<Round> {
-        return {{Collective::all_reduce, 4 * elements, Route::engine}};
+      .summary = "fp32, nothing left out",
+      .routes = {Route::engine, Route::ring, Route::tree},
+      .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
+        return {{Collective::all_reduce, 4 * shape.elements, choice.route}};
       },
       .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {
         return std::make_unique<Dense>(place);

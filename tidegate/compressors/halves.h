@@ -19,6 +19,6 @@ class Halves : public Compressor {
   Buffer<std::uint16_t> halves_;
 };
 
-std::vector<Round> halves_rounds(std::size_t elements, const Choice& choice);
+std::vector<Round> halves_rounds(const Shape& shape, const Choice& choice);
 
 }  // namespace tidegate

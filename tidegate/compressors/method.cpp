@@ -34,23 +34,31 @@ const Method& find_method(std::string_view name) {
 }
 
 Route parse_route(std::string_view text) {
-  constexpr std::array kRoutes = {Route::all_gather, Route::engine};
+  constexpr std::array kRoutes = {Route::all_gather, Route::engine, Route::ring, Route::tree,
+                                  Route::owner};
   for (Route route : kRoutes) {
     if (name(route) == text) return route;
   }
   fail(Fault::config, "unknown route \"", text, "\"; known: auto, ",
-       list_names(kRoutes, [](Route route) { return name(route); }));
+       list_names(kRoutes, [](Route route) { return name(route); }),
+       "; hosts, or hosts+ROUTE, where ranks share hosts");
 }
 
-Choice make_choice(std::string_view method_name, double ratio, std::string_view route_name,
+Choice make_choice(std::string_view method_name, double level, std::string_view route_name,
                    int bits) {
   const Method& method = find_method(method_name);
-  if (method.level == Level::ratio && !(ratio > 0 && ratio <= 1)) {
-    fail(Fault::config, "ratio ", ratio, " for method \"", method_name,
+  if (method.level == Level::ratio && !(level > 0 && level <= 1)) {
+    fail(Fault::config, "ratio ", level, " for method \"", method_name,
          "\": the share of elements to send must be above 0 and at most 1, for example 0.01");
   }
+  if (method.level == Level::rank &&
+      !(level >= 1 && level <= kHighestRank && level == std::floor(level))) {
+    fail(Fault::config, "rank ", level, " for method \"", method_name,
+         "\": must be a whole number from 1 to ", kHighestRank);
+  }
   Choice choice{.method = &method, .route = method.routes.front()};
-  if (method.level == Level::ratio) choice.ratio = ratio;
+  if (method.level == Level::ratio) choice.ratio = level;
+  if (method.level == Level::rank) choice.rank = static_cast<int>(level);
   if (!method.bits.empty()) choice.bits = bits == 0 ? method.bits.front() : bits;
   if (bits != 0 && method.bits.empty()) {
     fail(Fault::config, "method \"", method_name, "\" leaves no choice of bits, and ", bits,
@@ -59,6 +67,13 @@ Choice make_choice(std::string_view method_name, double ratio, std::string_view 
   if (bits != 0 && std::ranges::find(method.bits, bits) == method.bits.end()) {
     fail(Fault::config, "method \"", method_name, "\" cannot send values in ", bits,
          " bits; it can send: ", list_names(method.bits, [](int b) { return b; }));
+  }
+  constexpr std::string_view kByHost = "hosts";
+  if (route_name.starts_with(kByHost)) {
+    choice.by_host = true;
+    route_name.remove_prefix(kByHost.size());
+    if (route_name.empty()) return choice;
+    if (route_name.front() == '+') route_name.remove_prefix(1);
   }
   if (route_name == "auto") return choice;
   choice.route = parse_route(route_name);
@@ -73,8 +88,9 @@ Choice make_choice(std::string_view method_name, double ratio, std::string_view 
 std::string describe(const Choice& choice) {
   std::string text(choice.method->name);
   if (choice.method->level == Level::ratio) text += concat(" ", choice.ratio);
+  if (choice.method->level == Level::rank) text += concat(" rank ", choice.rank);
   if (choice.bits != 0) text += concat(" in ", choice.bits, " bits");
-  return text + concat(" by ", name(choice.route));
+  return text + concat(" by ", choice.by_host ? "hosts+" : "", name(choice.route));
 }
 
 std::size_t kept_elements(std::size_t elements, double ratio) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,9 +25,14 @@ struct Method;
 struct Choice {
   const Method* method = nullptr;
   double ratio = 1.0;  // share of elements kept, in (0, 1]; for methods whose level is a ratio
+  int rank = 0;        // of the matrices sent, for methods whose level is a rank
   Route route = Route::engine;
-  int bits = 0;                               // per value, for sparsifiers that let one choose
+  bool by_host = false;  // sums inside each host first, then the route between one rank of each
+  int bits = 0;          // per value, for methods that let one choose
   kernels::Keep keep = kernels::Keep::about;  // of the sparsifiers' selection
+  // Sparsifiers: selects at this ratio first, and the level out of that, so that the gain of both
+  // is known (GraVAC's multi-level compression). 0 = at once.
+  double weaker = 0;
   bool operator==(const Choice&) const = default;
 };
 
@@ -38,12 +44,16 @@ struct Report {
   double gradient_energy = 0;  // what came in
   double sent_energy = 0;
   double residual_energy = 0;  // what waits now
+  double weaker_energy = 0;    // of the selection at the choice's weaker ratio, if it has one
   double overlap = 0;          // <gradient, what waited before>
   std::size_t sent_elements = 0;
   bool finite = true;    // of the result, so equal on all ranks
   int root = -1;         // whose selection was used, for methods that have one
   Histogram magnitudes;  // of gradient + residual, for methods that look at them
 };
+
+// What a method keeps between steps besides the residual, by layer name.
+using Memory = std::map<std::string, std::vector<float>>;
 
 // The averaging of one bucket. One instance per bucket: its members are scratch space and live
 // while an operation on them is pending.
@@ -59,13 +69,27 @@ class Compressor {
   // exchange took out of it.
   virtual void restore(std::span<float> residual) { (void)residual; }
 
+  // Another method or route comes next, or a checkpoint: moves into `residual` what waits elsewhere
+  // (what an owner holds back). Between steps.
+  virtual void settle(std::span<float> residual) { (void)residual; }
+
+  // What it keeps besides, out of and into a memory that outlives it. Called between steps, and
+  // before the first one.
+  virtual void remember(std::span<const Layer> layers, Memory& memory) const {
+    (void)layers, (void)memory;
+  }
+  virtual void recall(std::span<const Layer> layers, const Memory& memory) {
+    (void)layers, (void)memory;
+  }
+
   const Report& report() const { return report_; }
 
  protected:
   Report report_;
 };
 
-enum class Level { none, ratio };
+enum class Level { none, ratio, rank };
+inline constexpr int kHighestRank = 8;
 
 struct Method {
   std::string_view name;
@@ -74,9 +98,9 @@ struct Method {
   std::vector<int> bits;      // per value; the first is the default, none if there is no choice
   std::vector<Route> routes;  // the first is the default
   bool error_feedback = false;
-  // What an exchange of `elements` elements will ask for, so that it can be priced without being
-  // run.
-  std::vector<Round> (*rounds)(std::size_t elements, const Choice& choice);
+  // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
+  // or tree are one round here; comm/routes.h says what becomes of them.
+  std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);
   std::unique_ptr<Compressor> (*make)(Place place, Workers& workers);
 };
 
@@ -86,9 +110,9 @@ std::span<const Method> methods();
 const Method& find_method(std::string_view name);
 Route parse_route(std::string_view name);
 
-// A choice checked against its row: level in range, route and bits among the method's. "auto" and 0
-// are the method's defaults.
-Choice make_choice(std::string_view method, double ratio = 1.0, std::string_view route = "auto",
+// A choice checked against its row: level (a ratio or a rank) in range, route and bits among the
+// method's. "auto" and 0 are the method's defaults; "hosts" or "hosts+ROUTE" = by host.
+Choice make_choice(std::string_view method, double level = 1.0, std::string_view route = "auto",
                    int bits = 0);
 
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.

@@ -108,8 +108,8 @@ Method topk_row() {
       .bits = {16, 32, 8, 4, 2},
       .routes = {Route::all_gather},
       .error_feedback = true,
-      .rounds = [](std::size_t elements, const Choice& choice) -> std::vector<Round> {
-        return {{Collective::all_gather, slot_of(elements, choice), Route::all_gather}};
+      .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
+        return {{Collective::all_gather, slot_of(shape.elements, choice), Route::all_gather}};
       },
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<TopK>(place, workers);

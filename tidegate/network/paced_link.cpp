@@ -16,14 +16,14 @@ PacedLink::Nanoseconds to_nanoseconds(Seconds seconds) {
 
 }  // namespace
 
-PacedLink::PacedLink(const Link& link, int rank, int ranks, std::span<std::byte> table)
+PacedLink::PacedLink(const Link& link, int rank, const Extent& extent, std::span<std::byte> table)
     : link_(link),
       rank_(rank),
-      ranks_(ranks),
+      extent_(extent),
       table_(reinterpret_cast<Nanoseconds*>(table.data()), table.size() / sizeof(Nanoseconds)) {
-  if (table.size() < table_bytes(ranks)) {
-    fail(Fault::config, "the table of a paced link between ", ranks, " ranks needs ",
-         table_bytes(ranks), " bytes, not ", table.size());
+  if (table.size() < table_bytes(extent.ranks)) {
+    fail(Fault::config, "the table of a paced link between ", extent.ranks, " ranks needs ",
+         table_bytes(extent.ranks), " bytes, not ", table.size());
   }
 }
 
@@ -35,20 +35,20 @@ PacedLink::Nanoseconds& PacedLink::began(int rank, std::int64_t number) {
 std::int64_t PacedLink::start(const Round& round, Nanoseconds now) {
   const Nanoseconds begin = std::max(now, sending_free_);
   sending_free_ =
-      begin + to_nanoseconds(Seconds(cost(round, ranks_).bytes / link_.bytes_per_second));
+      begin + to_nanoseconds(Seconds(cost(round, extent_).bytes / link_.bytes_per_second));
   std::atomic_ref(began(rank_, started_)).store(begin, std::memory_order_release);
   return started_++;
 }
 
 PacedLink::Nanoseconds PacedLink::due(std::int64_t number, const Round& round, int root) {
   Nanoseconds begin = 0;
-  for (int r = 0; r < ranks_; ++r) {
+  for (int r = 0; r < extent_.ranks; ++r) {
     if (root >= 0 && r != root && r != rank_) continue;
     begin = std::max(begin, std::atomic_ref(began(r, number)).load(std::memory_order_acquire));
   }
   const Nanoseconds transfer =
-      to_nanoseconds(Seconds(cost(round, ranks_).bytes / link_.bytes_per_second));
-  const Nanoseconds delivered = begin + to_nanoseconds(price(round, ranks_, link_));
+      to_nanoseconds(Seconds(cost(round, extent_).bytes / link_.bytes_per_second));
+  const Nanoseconds delivered = begin + to_nanoseconds(price(round, extent_, link_));
   sending_free_ = std::max(sending_free_, begin + transfer);
   receiving_free_ = std::max(delivered, receiving_free_ + transfer);
   return receiving_free_;

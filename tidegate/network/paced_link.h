@@ -29,7 +29,7 @@ class PacedLink {
     return static_cast<std::size_t>(ranks) * kWindow * sizeof(Nanoseconds);
   }
 
-  PacedLink(const Link& link, int rank, int ranks, std::span<std::byte> table);
+  PacedLink(const Link& link, int rank, const Extent& extent, std::span<std::byte> table);
 
   // This rank asks for its next collective now. Returns its number.
   std::int64_t start(const Round& round, Nanoseconds now);
@@ -43,7 +43,7 @@ class PacedLink {
 
   const Link link_;
   const int rank_;
-  const int ranks_;
+  const Extent extent_;
   std::span<Nanoseconds> table_;
   std::int64_t started_ = 0;
   Nanoseconds sending_free_ = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tidegate/base/error.h"
+#include "tidegate/comm/routes.h"
 
 namespace tidegate {
 namespace {
@@ -52,30 +53,52 @@ std::string describe(const Link& link) {
   return concat(link.bytes_per_second * 8 / 1e6, " Mbit/s, ", link.latency.count() * 1e3, " ms");
 }
 
-Cost cost(const Round& round, int ranks) {
+Cost cost(const Round& round, const Extent& extent) {
+  if (round.group == Group::host) return {};
+  const int ranks = round.group == Group::leaders ? extent.hosts : extent.ranks;
   const double n = ranks;
   const double bytes = static_cast<double>(round.bytes);
   const double levels = std::log2(n);
   switch (round.collective) {
-    case Collective::all_reduce: return {2 * (n - 1), 2 * (n - 1) / n * bytes};
+    case Collective::all_reduce: {
+      if (round.route != Route::tree) return {2 * (n - 1), 2 * (n - 1) / n * bytes};
+      Cost total;
+      for (const Round& step : carried({round}, ranks)) {
+        total.steps += 1;
+        total.bytes += static_cast<double>(step.bytes);
+      }
+      return total;
+    }
     case Collective::all_gather: return {levels, (n - 1) * bytes};
     case Collective::broadcast: return {levels, levels * bytes};
+    case Collective::all_to_all: return {ranks > 1 ? 1.0 : 0.0, (n - 1) / n * bytes};
+    case Collective::send_receive: return {1, bytes};
     case Collective::foreign: return {};
   }
   return {};
 }
 
-Seconds price(const Round& round, int ranks, const Link& link) {
-  const Cost c = cost(round, ranks);
+Seconds price(const Round& round, const Extent& extent, const Link& link) {
+  const Cost c = cost(round, extent);
   return link.latency * c.steps + Seconds(c.bytes / link.bytes_per_second);
 }
 
-double bytes_sent(const Round& round, int ranks) {
-  if (round.collective == Collective::broadcast) {
+double bytes_sent(const Round& round, const Extent& extent) {
+  if (round.collective == Collective::broadcast && round.group != Group::host) {
     // Every rank but the root receives once; who forwards to whom is the engine's business.
+    const int ranks = round.group == Group::leaders ? extent.hosts : extent.ranks;
     return static_cast<double>(round.bytes) * (ranks - 1) / ranks;
   }
-  return cost(round, ranks).bytes;
+  return cost(round, extent).bytes;
+}
+
+double bytes_sent(const Request& request, const Extent& extent) {
+  if (std::holds_alternative<Idle>(request)) return 0;
+  if (const auto* step = std::get_if<SendReceive>(&request)) {
+    const bool outside = step->to >= 0 && step->group != Group::host;
+    return outside ? static_cast<double>(step->send.size()) : 0.0;
+  }
+  return bytes_sent(round_of(request), extent);
 }
 
 }  // namespace tidegate

@@ -30,13 +30,24 @@ struct Cost {
   double bytes = 0;
 };
 
+// How many take part. Groups of ranks inside one host cost nothing: their bytes stay there.
+struct Extent {
+  Extent(int ranks) : Extent(ranks, ranks) {}  // every rank on a host of its own
+  Extent(int all_ranks, int all_hosts) : ranks(all_ranks), hosts(all_hosts) {}
+  int ranks;
+  int hosts;
+};
+
 // Textbook counts: ring all-reduce 2(N-1) steps and 2(N-1)/N bytes, all-gather log2 N steps and
-// (N-1) bytes, broadcast log2 N of both. An engine's own all-reduce is taken to be a ring.
-Cost cost(const Round& round, int ranks);
+// (N-1) bytes, broadcast log2 N of both; an all-to-all sends its N-1 messages at once. An engine's
+// own all-reduce is taken to be a ring.
+Cost cost(const Round& round, const Extent& extent);
 
-Seconds price(const Round& round, int ranks, const Link& link);
+Seconds price(const Round& round, const Extent& extent, const Link& link);
 
-// Bytes one rank puts on the wire, on average over ranks.
-double bytes_sent(const Round& round, int ranks);
+// Bytes one rank puts on the wire, on average over the ranks that take part.
+double bytes_sent(const Round& round, const Extent& extent);
+// The same of a request, which knows what this rank does in it.
+double bytes_sent(const Request& request, const Extent& extent);
 
 }  // namespace tidegate

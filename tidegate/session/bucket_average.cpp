@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tidegate/comm/routes.h"
 #include "tidegate/kernels/kernels.h"
 
 namespace tidegate {
@@ -20,11 +21,13 @@ std::span<T> view_as(std::span<std::byte> data) {
 
 }  // namespace
 
-BucketAverage::BucketAverage(Place place, int index, Residuals& residuals, Workers& workers)
-    : place_(place), index_(index), residuals_(residuals), workers_(workers) {}
+BucketAverage::BucketAverage(int rank, int index, Shared& shared)
+    : rank_(rank), index_(index), shared_(shared) {}
 
 void BucketAverage::lay_out(const Layers& layers,
                             const std::function<bool(const std::string&)>& excluded) {
+  settle();
+  compressor_.reset();
   layers_ = layers;
   compressible_.clear();
   runs_.clear();
@@ -47,12 +50,30 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready, const Choice&
   if (ready.foreign) return {{Collective::foreign, 0, Route::engine}};
   if (native(ready, choice)) return {{Collective::all_reduce, ready.data.size(), Route::engine}};
   const std::size_t elements = ready.data.size() / bytes_of(ready.element);
-  if (!split(ready, choice)) return choice.method->rounds(elements, choice);
-  const std::size_t compressible = elements_of(compressible_);
-  std::vector<Round> rounds = choice.method->rounds(compressible, choice);
-  rounds.insert(rounds.begin(),
-                {Collective::all_reduce, 4 * (elements - compressible), Route::engine});
+  std::vector<Round> rounds;
+  std::size_t compressible = elements;
+  if (split(ready, choice)) {
+    compressible = elements_of(compressible_);
+    rounds.push_back({Collective::all_reduce, 4 * (elements - compressible), Route::engine});
+  }
+  for (const Round& round : method_rounds(compressible, choice)) rounds.push_back(round);
   return rounds;
+}
+
+std::vector<Round> BucketAverage::method_rounds(std::size_t elements, const Choice& choice) const {
+  const int ranks = choice.by_host ? shared_.topology.hosts() : shared_.topology.ranks();
+  std::vector<Round> rounds =
+      carried(choice.method->rounds({elements, ranks, layers_of(elements)}, choice), ranks);
+  if (!choice.by_host) return rounds;
+  for (Round& round : rounds) round.group = Group::leaders;
+  rounds.insert(rounds.begin(), {Collective::all_reduce, 4 * elements, Route::engine, Group::host});
+  rounds.push_back({Collective::broadcast, 4 * elements, Route::engine, Group::host});
+  return rounds;
+}
+
+// Methods without error feedback may be given a bucket with its excluded layers.
+std::span<const Layer> BucketAverage::layers_of(std::size_t elements) const {
+  return elements == elements_of(compressible_) ? compressible_ : layers_;
 }
 
 Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t step) {
@@ -79,7 +100,7 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     const double scale = ready.loss_scale;
     report_.gradient_energy = kernels::sum_of_squares(gradient) / (scale * scale);
     report_.sent_energy = report_.gradient_energy;
-    kernels::narrow(gradient, 1.0f / static_cast<float>(place_.ranks), ready.element, halves);
+    kernels::narrow(gradient, 1.0f / static_cast<float>(place().ranks), ready.element, halves);
     co_yield AllReduce{ready.data, ready.element, Route::engine};
     report_.sent_elements = halves.size();
     report_.residual_energy = waiting_;
@@ -93,17 +114,28 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     apart_.resize(gradient.size() - packed_.size());
     copy_runs(gradient, false);
     compressible = packed_;
-    kernels::scale(apart_, 1.0f / static_cast<float>(place_.ranks));
+    kernels::scale(apart_, 1.0f / static_cast<float>(place().ranks));
     co_yield AllReduce{std::as_writable_bytes(apart_.span()), Element::f32, Route::engine};
   }
 
   // 3. The method.
-  if (!choice.method->error_feedback) release_into(compressible, ready.loss_scale);
-  Compressor& compressor = compressor_for(*choice.method);
-  const Bucket bucket{compressible, index_, step, ready.loss_scale};
-  Exchange inner = compressor.average(
-      bucket, choice, choice.method->error_feedback ? residual_ : std::span<float>{});
+  Exchange inner = choice.by_host ? exchange_by_host(compressible, choice, step, ready.loss_scale)
+                                  : exchange(compressible, choice, step, ready.loss_scale, place());
   while (inner.advance()) co_yield inner.request();
+
+  // 4. Back into the caller's buffer.
+  if (split(ready, choice)) copy_runs(gradient, true);
+  if (ready.element != Element::f32) kernels::narrow(gradient, 1.0f, ready.element, halves);
+}
+
+Exchange BucketAverage::exchange(std::span<float> gradient, const Choice& choice, std::int64_t step,
+                                 float loss_scale, Place place) {
+  if (!choice.method->error_feedback) release_into(gradient, loss_scale);
+  Compressor& compressor = compressor_for(choice, place);
+  const Bucket bucket{gradient, index_, step, loss_scale, layers_of(gradient.size())};
+  const auto residual = choice.method->error_feedback ? residual_ : std::span<float>{};
+  Exchange steps = carry(compressor.average(bucket, choice, residual), place, arrived_);
+  while (steps.advance()) co_yield steps.request();
   report_ = compressor.report();
   if (choice.method->error_feedback) {
     took_from_residual_ = true;
@@ -112,10 +144,39 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
   } else {
     report_.residual_energy = waiting_;
   }
+}
 
-  // 4. Back into the caller's buffer.
-  if (split(ready, choice)) copy_runs(gradient, true);
-  if (ready.element != Element::f32) kernels::narrow(gradient, 1.0f, ready.element, halves);
+// One rank of each host speaks for all of its ranks. Residuals wait with it, in units of the sum
+// over ranks like everywhere; what waits with the others, from before, goes out with their
+// gradients.
+Exchange BucketAverage::exchange_by_host(std::span<float> gradient, Choice choice,
+                                         std::int64_t step, float loss_scale) {
+  const Topology& topology = shared_.topology;
+  const bool leads = topology.leads(rank_);
+  if (!leads) {
+    release_into(gradient, loss_scale);
+    const double scale = loss_scale;
+    report_.gradient_energy = kernels::sum_of_squares(gradient) / (scale * scale);
+    report_.sent_energy = report_.gradient_energy;
+    report_.sent_elements = gradient.size();
+  }
+  co_yield AllReduce{std::as_writable_bytes(gradient), Element::f32, Route::engine, Group::host};
+  if (leads) {
+    Exchange between =
+        exchange(gradient, choice, step, loss_scale, topology.place(Group::leaders, rank_));
+    while (between.advance()) co_yield in_group(between.request(), Group::leaders);
+    // The mean over hosts of sums becomes the mean over ranks.
+    kernels::scale(gradient,
+                   static_cast<float>(topology.hosts()) / static_cast<float>(topology.ranks()));
+  } else {
+    const std::vector<Round> rounds = method_rounds(gradient.size(), choice);
+    for (std::size_t i = 1; i + 1 < rounds.size(); ++i) co_yield Idle{rounds[i]};
+  }
+  co_yield Broadcast{std::as_writable_bytes(gradient), 0, Group::host};
+  if (!leads) {
+    report_.residual_energy = waiting_;
+    report_.finite = kernels::all_finite(gradient);
+  }
 }
 
 void BucketAverage::check_result(const ReadyBucket& ready, const Choice& choice) {
@@ -143,12 +204,30 @@ void BucketAverage::restore() {
   report_.residual_energy = waiting_;
 }
 
-Compressor& BucketAverage::compressor_for(const Method& method) {
-  if (method_ != &method) {
-    compressor_ = method.make(place_, workers_);
-    method_ = &method;
+Compressor& BucketAverage::compressor_for(const Choice& choice, Place place) {
+  const bool fits = compressor_ && choice_.method == choice.method &&
+                    choice_.route == choice.route && choice_.by_host == choice.by_host;
+  if (!fits) {
+    settle();
+    compressor_ = choice.method->make(place, shared_.workers);
+    compressor_->recall(compressible_, shared_.memories[std::string(choice.method->name)]);
   }
+  choice_ = choice;
   return *compressor_;
+}
+
+void BucketAverage::settle() {
+  if (!compressor_) return;
+  if (bound()) {
+    compressor_->settle(residual_);
+    estimated_ = true;
+  }
+  compressor_->remember(compressible_, shared_.memories[std::string(choice_.method->name)]);
+}
+
+void BucketAverage::forget() {
+  compressor_.reset();
+  unbind();
 }
 
 void BucketAverage::unbind() {
@@ -158,14 +237,14 @@ void BucketAverage::unbind() {
 }
 
 void BucketAverage::bind_residual(const Choice& choice) {
-  if (bound() && residuals_version_ != residuals_.version()) {
-    if (!residuals_.owns(compressible_, residual_)) unbind();
-    residuals_version_ = residuals_.version();
+  if (bound() && residuals_version_ != shared_.residuals.version()) {
+    if (!shared_.residuals.owns(compressible_, residual_)) unbind();
+    residuals_version_ = shared_.residuals.version();
   }
   if (bound() || compressible_.empty()) return;
-  if (!choice.method->error_feedback && !residuals_.holds(compressible_)) return;
-  residual_ = residuals_.bind(compressible_);
-  residuals_version_ = residuals_.version();
+  if (!choice.method->error_feedback && !shared_.residuals.holds(compressible_)) return;
+  residual_ = shared_.residuals.bind(compressible_);
+  residuals_version_ = shared_.residuals.version();
   waiting_ = kernels::sum_of_squares(residual_);
 }
 

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tidegate/base/buffer.h"
+#include "tidegate/comm/topology.h"
 #include "tidegate/compressors/method.h"
 #include "tidegate/feedback/residuals.h"
 
@@ -25,9 +27,17 @@ struct ReadyBucket {
   std::int64_t ready = 0;  // when, on the session's clock
 };
 
+// What the buckets of a session share.
+struct Shared {
+  Topology topology;
+  Workers workers;
+  Residuals residuals;
+  std::map<std::string, Memory> memories;  // by the name of the method
+};
+
 class BucketAverage {
  public:
-  BucketAverage(Place place, int index, Residuals& residuals, Workers& workers);
+  BucketAverage(int rank, int index, Shared& shared);
 
   // The layers this bucket is made of, and which of them stay dense.
   void lay_out(const Layers& layers, const std::function<bool(const std::string&)>& excluded);
@@ -47,14 +57,20 @@ class BucketAverage {
   // The step could not be used: undoes what its exchange took from the residual.
   void restore();
 
-  // What waits has been replaced from outside: look for it anew.
-  void unbind();
+  // Everything that is kept for it has been replaced from outside: look for it anew.
+  void forget();
+
+  // Everything that is kept for this bucket goes where a checkpoint, or another bucket, finds it.
+  // Between steps.
+  void settle();
 
   const Report& report() const { return report_; }
   // Whether anything may be waiting. Agreed: depends on the choices so far, not on gradients.
   bool bound() const { return !residual_.empty(); }
 
  private:
+  void unbind();
+
   struct Run {  // neighbouring layers that are treated alike
     std::size_t offset;
     std::size_t elements;
@@ -62,15 +78,22 @@ class BucketAverage {
   };
 
   bool split(const ReadyBucket& ready, const Choice& choice) const;
-  Compressor& compressor_for(const Method& method);
+  // The method's exchange between `place.ranks` ranks.
+  Exchange exchange(std::span<float> gradient, const Choice& choice, std::int64_t step,
+                    float loss_scale, Place place);
+  Exchange exchange_by_host(std::span<float> gradient, Choice choice, std::int64_t step,
+                            float loss_scale);
+  std::vector<Round> method_rounds(std::size_t elements, const Choice& choice) const;
+  std::span<const Layer> layers_of(std::size_t elements) const;
+  Place place() const { return {rank_, shared_.topology.ranks()}; }
+  Compressor& compressor_for(const Choice& choice, Place place);
   void bind_residual(const Choice& choice);
   void release_into(std::span<float> gradient, float loss_scale);
   void copy_runs(std::span<float> gradient, bool out);
 
-  const Place place_;
+  const int rank_;
   const int index_;
-  Residuals& residuals_;
-  Workers& workers_;
+  Shared& shared_;
   Layers layers_;
   Layers compressible_;
   std::vector<Run> runs_;
@@ -79,8 +102,9 @@ class BucketAverage {
   double waiting_ = 0;                   // energy of residual_
   bool estimated_ = false;               // as a compressor reports it, without what rounding left
   Buffer<float> before_release_;         // residual_ as it was, if this step released some of it
-  const Method* method_ = nullptr;
+  Choice choice_;                        // what compressor_ was made for
   std::unique_ptr<Compressor> compressor_;
+  Buffer<std::byte> arrived_;        // scratch of rings and trees
   bool took_from_residual_ = false;  // in this step
   Report report_;
   Buffer<float> widened_;  // 16-bit buckets

@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/session/lockstep.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "tidegate/base/error.h"
 #include "tidegate/comm/collectives.h"
 
 namespace tidegate {
 
+namespace {
+
+void agree(std::span<Session* const> sessions) {
+  for (std::size_t rank = 1; rank < sessions.size(); ++rank) {
+    for (const auto text : {&Session::fingerprint, &Session::layout}) {
+      const std::string first = (sessions[0]->*text)();
+      const std::string other = (sessions[rank]->*text)();
+      if (first == other) continue;
+      fail(Fault::config, "ranks 0 and ", rank, " have different settings or layers: ", first,
+           " and ", other);
+    }
+  }
+  for (Session* session : sessions) session->note_agreement();
+}
+
+}  // namespace
+
 void run_lockstep(std::span<Session* const> sessions) {
+  if (sessions.empty()) return;
+  const bool agreed =
+      std::ranges::all_of(sessions, [](const Session* session) { return session->agreed(); });
+  if (!agreed) agree(sessions);
   std::vector<Request> requests;
   while (true) {
     requests.clear();
@@ -19,7 +44,7 @@ void run_lockstep(std::span<Session* const> sessions) {
       if (mine) requests.push_back(sessions[rank]->request(*mine));
     }
     if (!ticket) return;
-    perform(requests);
+    perform(requests, sessions[0]->topology());
     for (Session* session : sessions) session->complete(*ticket);
   }
 }

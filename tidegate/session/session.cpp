@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -20,6 +21,15 @@ Place checked(Place place) {
     fail(Fault::config, "rank ", place.rank, " of ", place.ranks, " ranks does not exist");
   }
   return place;
+}
+
+Topology checked_topology(Place place, const std::vector<int>& hosts) {
+  if (hosts.empty()) return Topology(place.ranks);
+  if (hosts.size() != static_cast<std::size_t>(place.ranks)) {
+    fail(Fault::config, "hosts of ", hosts.size(), " ranks are declared, but there are ",
+         place.ranks, " ranks");
+  }
+  return Topology(hosts);
 }
 
 std::size_t checked_threads(int threads) {
@@ -40,7 +50,10 @@ Session::Session(Place place, Settings settings)
     : place_(checked(place)),
       settings_(std::move(settings)),
       policy_(make_policy(settings_.policy, settings_.options)),
-      workers_(checked_threads(settings_.threads)),
+      shared_{checked_topology(place_, settings_.hosts),
+              Workers(checked_threads(settings_.threads)),
+              {},
+              {}},
       statistics_(place) {
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
@@ -54,7 +67,7 @@ Session::Session(Place place, Settings settings)
 BucketAverage& Session::bucket_at(int index) {
   while (static_cast<int>(buckets_.size()) <= index) {
     const int next = static_cast<int>(buckets_.size());
-    buckets_.push_back(std::make_unique<BucketAverage>(place_, next, residuals_, workers_));
+    buckets_.push_back(std::make_unique<BucketAverage>(place_.rank, next, shared_));
   }
   return *buckets_[static_cast<std::size_t>(index)];
 }
@@ -66,10 +79,18 @@ bool Session::excluded(const std::string& layer) const {
 }
 
 void Session::lay_out(int bucket, const Layers& layers) {
+  agreed_with_peers_ = false;
   bucket_at(bucket).lay_out(layers, [this](const std::string& layer) { return excluded(layer); });
 }
 
-void Session::submit(const ReadyBucket& bucket) { submitted_.push_back(bucket); }
+void Session::submit(const ReadyBucket& bucket) {
+  const int index = next_to_submit_;
+  if (!bucket.foreign && bucket_at(index).layers().empty()) {
+    lay_out(index, {{concat("bucket ", index), bucket.data.size() / bytes_of(bucket.element)}});
+  }
+  submitted_.push_back(bucket);
+  next_to_submit_ = bucket.last ? 0 : index + 1;
+}
 
 std::optional<Ticket> Session::next() {
   // Statistics of an earlier step go before anything of a later one, on every rank.
@@ -91,7 +112,7 @@ std::optional<Ticket> Session::next() {
   const std::int64_t now = settings_.clock();
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket->bucket)];
   figures.compress_seconds += seconds(now - before);
-  figures.bytes_sent += bytes_sent(round_of(pipeline_->request(*ticket)), place_.ranks);
+  figures.bytes_sent += bytes_sent(pipeline_->request(*ticket), extent());
   issued_at_[{ticket->bucket, ticket->round}] = now;
   wire_starts(now);
   note("issue", ticket->bucket, ticket->round, now);
@@ -151,9 +172,7 @@ void Session::admit(const ReadyBucket& ready) {
   const int index = static_cast<int>(figures_.buckets.size());
   BucketAverage& bucket = bucket_at(index);
   const std::size_t elements = ready.foreign ? 0 : ready.data.size() / bytes_of(ready.element);
-  if (bucket.layers().empty() && !ready.foreign) {
-    lay_out(index, {{concat("bucket ", index), elements}});
-  } else if (!ready.foreign && elements_of(bucket.layers()) != elements) {
+  if (!ready.foreign && elements_of(bucket.layers()) != elements) {
     fail(Fault::config, "bucket ", index, " has ", elements, " elements, its layers ",
          elements_of(bucket.layers()));
   }
@@ -206,6 +225,7 @@ void Session::finish_step() {
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
+    if (bucket.report.root >= 0) ++totals_.roots[bucket.report.root];
     record.gradient_energy += bucket.report.gradient_energy;
     record.sent_energy += bucket.report.sent_energy;
     record.residual_energy += bucket.report.residual_energy;
@@ -263,7 +283,7 @@ void Session::wire_ends(std::int64_t now) {
 }
 
 void Session::run(Engine& engine) {
-  if (!engines_agree_) agree(engine);
+  if (!agreed_with_peers_) agree(engine);
   std::deque<std::pair<Ticket, Engine::Operation>> in_flight;
   try {
     while (true) {
@@ -289,19 +309,26 @@ void Session::run(Engine& engine) {
 }
 
 void Session::agree(Engine& engine) {
-  const std::size_t mine = std::hash<std::string>{}(fingerprint());
-  std::vector<std::size_t> all(static_cast<std::size_t>(place_.ranks));
+  if (engine.topology() != shared_.topology) {
+    fail(Fault::config, "the engine and the settings of rank ", place_.rank,
+         " disagree on which ranks share a host");
+  }
+  const std::array<std::uint64_t, 2> mine = {std::hash<std::string>{}(fingerprint()),
+                                             std::hash<std::string>{}(layout())};
+  std::vector<std::array<std::uint64_t, 2>> all(static_cast<std::size_t>(place_.ranks));
   engine.wait(engine.start(
-      AllGather{std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))}));
-  std::string others;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != all[0]) others += concat(others.empty() ? "" : ", ", rank);
+      AllGather{std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all))}));
+  for (const std::size_t what : {0u, 1u}) {
+    std::string others;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank][what] != all[0][what]) others += concat(others.empty() ? "" : ", ", rank);
+    }
+    if (others.empty()) continue;
+    fail(Fault::config, "ranks ", others, " have other ", what == 0 ? "settings" : "layers",
+         " than rank 0; this is rank ", place_.rank, " with ",
+         what == 0 ? fingerprint() : layout());
   }
-  if (!others.empty()) {
-    fail(Fault::config, "ranks ", others, " have other settings than rank 0; this is rank ",
-         place_.rank, " with ", fingerprint());
-  }
-  engines_agree_ = true;
+  note_agreement();
 }
 
 std::string Session::fingerprint() const {
@@ -310,12 +337,30 @@ std::string Session::fingerprint() const {
   for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
   text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
   for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
+  text += "; leaders";
+  for (int rank = 0; rank < place_.ranks; ++rank) {
+    text += concat(" ", shared_.topology.leader(rank));
+  }
   return text;
 }
 
-State Session::state() const {
-  State state{.place = place_, .step = step_, .residuals = {}};
-  residuals_.for_each([&](const std::string& name, std::span<const float> values) {
+std::string Session::layout() const {
+  std::string text;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    text += concat(i == 0 ? "" : "; ", "bucket ", i, ":");
+    for (const Layer& layer : buckets_[i]->layers()) {
+      text += concat(" ", layer.name, " ", layer.elements);
+      if (layer.rows > 0) text += concat(" (", layer.rows, " rows)");
+    }
+  }
+  return text;
+}
+
+State Session::state() {
+  for (const auto& bucket : buckets_) bucket->settle();
+  State state{.place = place_, .step = step_, .residuals = {}, .memories = shared_.memories};
+  std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });
+  shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
     state.residuals[name].assign(values.begin(), values.end());
   });
   return state;
@@ -331,12 +376,13 @@ void Session::load(const State& state) {
     fail(Fault::checkpoint, "a state can only be loaded between two steps");
   }
   for (const auto& [name, values] : state.residuals) {
-    residuals_.check(name, values.size());
+    shared_.residuals.check(name, values.size());
     check_layer(name, values.size());
   }
-  residuals_.clear();
-  for (const auto& [name, values] : state.residuals) residuals_.load(name, values);
-  for (const auto& bucket : buckets_) bucket->unbind();
+  for (const auto& bucket : buckets_) bucket->forget();
+  shared_.residuals.clear();
+  for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
+  shared_.memories = state.memories;
   step_ = state.step;
 }
 

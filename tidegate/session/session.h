@@ -21,6 +21,7 @@
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
+#include "tidegate/network/price.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/statistics_round.h"
@@ -36,6 +37,7 @@ struct Settings {
   std::string policy = "fixed";
   Options options = {{"method", "dense"}};
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
+  std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
   int depth = 2;                     // buckets in flight with rounds still to come
   int threads = 1;                   // that compress, with the one that drives the session
   std::string label;
@@ -56,6 +58,7 @@ struct Totals {
   double gradient_energy = 0;      // of the last step
   double residual_energy = 0;      // of the last step
   std::int64_t skipped_steps = 0;  // steps with a NaN or Inf, seen while something may be waiting
+  std::map<int, std::int64_t> roots;  // how often a rank's selection was used for all, by rank
 };
 
 // What must survive a restart, by layer name. Of one rank.
@@ -63,6 +66,7 @@ struct State {
   Place place;
   std::int64_t step = 0;
   std::map<std::string, std::vector<float>> residuals;
+  std::map<std::string, Memory> memories;  // of methods that keep more, by their name
 };
 
 class Session {
@@ -89,14 +93,22 @@ class Session {
   // have equal settings: compared in the first call.
   void run(Engine& engine);
 
-  // Settings as one text: equal on all ranks of a healthy job.
+  // Settings, and the layers of all buckets, as texts: equal on all ranks of a healthy job.
   std::string fingerprint() const;
+  std::string layout() const;
+  // All ranks' texts were compared since the layers last changed; whoever drives the session does
+  // it before the first collective.
+  bool agreed() const { return agreed_with_peers_; }
+  void note_agreement() { agreed_with_peers_ = true; }
 
+  const Topology& topology() const { return shared_.topology; }
   std::int64_t step() const { return step_; }
   const Totals& totals() const { return totals_; }
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
 
-  State state() const;
+  // Moves everything that waits to where a checkpoint finds it; the job goes on from there as one
+  // that has loaded it would. Between two steps.
+  State state();
   void load(const State& state);
 
   // For the trace: the driver ran into an error; the job has come to its end.
@@ -111,6 +123,7 @@ class Session {
   void begin_step(std::int64_t ready);
   void finish_step();
   bool residuals_in_use() const;
+  Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
   void check_layer(const std::string& name, std::size_t elements) const;
   void note(std::string_view what, int bucket, int round, std::int64_t when);
@@ -121,8 +134,7 @@ class Session {
   const Place place_;
   const Settings settings_;
   std::unique_ptr<Policy> policy_;
-  Workers workers_;
-  Residuals residuals_;
+  Shared shared_;
   std::vector<std::unique_ptr<BucketAverage>> buckets_;
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
@@ -132,7 +144,8 @@ class Session {
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
   std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
-  bool engines_agree_ = false;
+  bool agreed_with_peers_ = false;
+  int next_to_submit_ = 0;  // bucket of the step
 
   std::vector<ReadyBucket> step_buckets_;
   bool foreign_finite_ = true;

@@ -30,7 +30,7 @@ Json choice_json(const Choice& choice) {
   Json json = {{"method", choice.method->name}};
   if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
   if (choice.bits != 0) json["bits"] = choice.bits;
-  json["route"] = name(choice.route);
+  json["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
   if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
   return json;
 }
