@@ -112,7 +112,7 @@ TEST(Fixed, TakesBitsAndTheKindOfSelection) {
 
 TEST(Fixed, RefusesOptionsItDoesNotHave) {
   EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"level", "1"}}),
-                    {"no option \"level\"", "method, ratio, bits, route, select"}));
+                    {"no option \"level\"", "method, ratio, rank, bits, route, select"}));
 }
 
 TEST(Fixed, RefusesRoutesThatDoNotExistOrThatTheMethodCannotTake) {
@@ -122,6 +122,50 @@ TEST(Fixed, RefusesRoutesThatDoNotExistOrThatTheMethodCannotTake) {
   EXPECT_TRUE(fails(Fault::config,
                     making({{"method", "dense"}, {"route", std::string(name(Route::all_gather))}}),
                     {"\"dense\" cannot take the route", name(Route::engine)}));
+}
+
+// --- what may move within "fixed" ---
+
+TEST(Fixed, WarmsUpFromAQuarterInEqualFactors) {
+  const auto policy =
+      make_policy("fixed", {{"method", "topk"}, {"ratio", "0.0025"}, {"warmup", "4"}});
+  const std::vector<double> ratios{0.25, 0.0790569, 0.025, 0.00790569, 0.0025, 0.0025};
+  for (std::size_t step = 0; step < ratios.size(); ++step) {
+    const Decision decision = policy->decide({.step = static_cast<std::int64_t>(step)});
+    EXPECT_NEAR(decision.choice.ratio, ratios[step], 1e-6) << "step " << step;
+  }
+}
+
+Statistics with_energies(const std::vector<double>& energies) {
+  Statistics statistics;
+  for (const double energy : energies) statistics.ranks.push_back({.gradient_energy = energy});
+  return statistics;
+}
+
+TEST(Fixed, ArTopkTakesTurnsWhileTheRanksAreEven) {
+  const auto policy = make_policy("fixed", {{"method", "artopk"}, {"ratio", "0.1"}});
+  EXPECT_EQ(policy->decide({}).choice.method->name, "artopk-star");
+  const Statistics even = with_energies({1.0, 1.2, 0.9, 1.1});
+  EXPECT_EQ(policy->decide({.statistics = &even}).choice.method->name, "artopk-star");
+  const Statistics uneven = with_energies({1.0, 4.0, 0.9, 1.1});
+  const Decision decision = policy->decide({.statistics = &uneven});
+  EXPECT_EQ(decision.choice.method->name, "artopk-var");
+  EXPECT_EQ(decision.choice.ratio, 0.1);
+  const Statistics nothing = with_energies({0.0, 0.0});
+  EXPECT_EQ(policy->decide({.statistics = &nothing}).choice.method->name, "artopk-star");
+}
+
+TEST(Fixed, RefusesWhatTheMethodHasNoUseFor) {
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "dense"}, {"warmup", "5"}}),
+                    {"dense", "selects nothing", "warmup"}));
+  EXPECT_TRUE(fails(Fault::config,
+                    making({{"method", "topk"}, {"ratio", "0.1"}, {"momentum", "0.9"}}),
+                    {"topk", "momentum"}));
+  EXPECT_TRUE(fails(Fault::config,
+                    making({{"method", "topk"}, {"ratio", "0.1"}, {"weaker", "0.01"}}),
+                    {"weaker 0.01", "between 0.1 and 1"}));
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}, {"ratio", "0.1"}, {"rank", "2"}}),
+                    {"topk", "has no rank"}));
 }
 
 }  // namespace

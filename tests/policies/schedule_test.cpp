@@ -135,7 +135,7 @@ TEST(Schedule, RefusesStepsThatAreNotWholeNumbers) {
 TEST(Schedule, RefusesEntriesWithTooFewOrTooManyWords) {
   for (const char* entry : {"0", "0 topk 0.1 auto more", "0 dense auto more words here"}) {
     EXPECT_TRUE(fails(Fault::config, making(entry),
-                      {"schedule entry \"", entry, "step method [ratio] [route]"}))
+                      {"schedule entry \"", entry, "step method [ratio or rank] [route]"}))
         << entry;
   }
 }
@@ -146,7 +146,7 @@ TEST(Schedule, RefusesWhatFixedWouldRefuse) {
   EXPECT_TRUE(fails(Fault::config, making("0 topk 0"), {"above 0"}));
   EXPECT_TRUE(fails(Fault::config, making("0 topk 2"), {"at most 1"}));
   EXPECT_TRUE(fails(Fault::config, making("0 topk nan"), {"above 0"}));
-  EXPECT_TRUE(fails(Fault::config, making("0 topk much"), {"ratio", "not a number"}));
+  EXPECT_TRUE(fails(Fault::config, making("0 topk much"), {"level", "not a number"}));
   EXPECT_TRUE(fails(Fault::config, making("0 topk 0.1 pigeon"), {"unknown route \"pigeon\""}));
   EXPECT_TRUE(fails(Fault::config, making("0 dense 0.1 auto"), {"\"dense\" has no ratio"}));
   EXPECT_TRUE(fails(Fault::config, making("0 dense 0.1"), {"0.1"}));

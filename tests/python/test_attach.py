@@ -32,7 +32,7 @@ MISTAKES = [
     ({"method": None, "ratio": None}, "needs a method"),
     ({"route": "engine"}, 'method "topk" cannot take the route "engine"'),
     ({"route": "sideways"}, 'unknown route "sideways"; known: auto, allgather, engine'),
-    ({"rank": 2}, "no method of this version has a rank"),
+    ({"rank": 2}, 'method "topk" has no rank; leave it out'),
     ({"policy": "auto"}, 'unknown policy "auto"; known: fixed, schedule'),
     ({"policy": "schedule:levels=5 dense"}, 'go with policy="fixed"'),
     ({"policy": "fixed:ratio"}, 'option "ratio" has no value'),

@@ -33,6 +33,10 @@ struct Choice {
   // Sparsifiers: selects at this ratio first, and the level out of that, so that the gain of both
   // is known (GraVAC's multi-level compression). 0 = at once.
   double weaker = 0;
+  // Methods that correct momentum (DGC): the optimiser's factor, taken over by the method, and the
+  // largest norm of a bucket's gradient over all ranks. 0 = leave it.
+  double momentum = 0;
+  double clip = 0;
   bool operator==(const Choice&) const = default;
 };
 
@@ -98,6 +102,7 @@ struct Method {
   std::vector<int> bits;      // per value; the first is the default, none if there is no choice
   std::vector<Route> routes;  // the first is the default
   bool error_feedback = false;
+  bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.
   std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);

@@ -42,21 +42,24 @@ Entry parse_entry(const std::string& text) {
   words >> step >> method >> level >> route >> extra;
   const auto where = concat("schedule entry \"", text, "\"");
   if (method.empty() || !extra.empty()) {
-    fail(Fault::config, where, " must read: step method [ratio] [route]");
+    fail(Fault::config, where, " must read: step method [ratio or rank] [route]");
   }
   const double from = parse_number(step, where + ": step");
   if (!(from >= 0 && from < 1e15) || from != static_cast<double>(static_cast<std::int64_t>(from))) {
     fail(Fault::config, where, ": the step must be a whole number, 0 or more");
   }
   if (find_method(method).level == Level::none) {
-    if (!route.empty()) fail(Fault::config, where, ": method \"", method, "\" has no ratio");
+    if (!route.empty())
+      fail(Fault::config, where, ": method \"", method, "\" has no ratio or rank");
     route = level;
     level = "1";
   } else if (level.empty()) {
-    fail(Fault::config, where, ": method \"", method, "\" needs a ratio, for example 0.01");
+    fail(Fault::config, where, ": method \"", method, "\" needs a ",
+         find_method(method).level == Level::rank ? "rank, for example 2"
+                                                  : "ratio, for example 0.01");
   }
   return {.from_step = static_cast<std::int64_t>(from),
-          .choice = make_choice(method, parse_number(level, where + ": ratio"),
+          .choice = make_choice(method, parse_number(level, where + ": level"),
                                 route.empty() ? "auto" : route)};
 }
 
@@ -101,7 +104,8 @@ std::unique_ptr<Policy> make(const Options& options) {
 PolicyRow schedule_row() {
   return {.name = "schedule",
           .summary = "levels by step, from a list or a file",
-          .options = "levels=\"0 dense;100 topk 0.01\" or file=PATH (step method [ratio] [route])",
+          .options =
+              "levels=\"0 dense;100 topk 0.01\" or file=PATH (step method [ratio or rank] [route])",
           .make = make};
 }
 

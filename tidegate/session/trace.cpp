@@ -29,9 +29,13 @@ double milliseconds(double seconds) { return seconds * 1e3; }
 Json choice_json(const Choice& choice) {
   Json json = {{"method", choice.method->name}};
   if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
+  if (choice.method->level == Level::rank) json["rank"] = choice.rank;
   if (choice.bits != 0) json["bits"] = choice.bits;
   json["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
   if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
+  if (choice.weaker > 0) json["weaker"] = choice.weaker;
+  if (choice.momentum > 0) json["momentum"] = choice.momentum;
+  if (choice.clip > 0) json["clip"] = choice.clip;
   return json;
 }
 
