@@ -28,7 +28,8 @@ TEST(Selection, TakesInAndTakesTheLargestInIndexOrder) {
   Floats residual{1, 0, 0, 0, 0};
   Workers workers;
   Selection selection(workers);
-  selection.take_in({.gradient = gradient, .loss_scale = 4.0f}, make_choice("topk", 0.4), residual);
+  selection.take_in({.gradient = gradient, .loss_scale = 4.0f}, kept_elements(gradient.size(), 0.4),
+                    kernels::Keep::about, residual);
   EXPECT_EQ(indices_of(selection), (Indices{1, 3}));
   EXPECT_EQ(values_of(selection), (Floats{-5, 9}));
   EXPECT_EQ(residual, (Floats{2, 0, 2, 0, 0}));
@@ -52,7 +53,8 @@ TEST(Selection, PutsBackWhatItTook) {
   Floats residual(5);
   Workers workers;
   Selection selection(workers);
-  selection.take_in({.gradient = gradient}, make_choice("topk", 0.6), residual);
+  selection.take_in({.gradient = gradient}, kept_elements(gradient.size(), 0.6),
+                    kernels::Keep::about, residual);
   selection.put_back(residual, 1);
   EXPECT_EQ(indices_of(selection), (Indices{1}));
   EXPECT_EQ(residual, (Floats{1, 0, 2, 9, 0}));
@@ -66,7 +68,8 @@ TEST(Selection, ShowsNumbersThatAreNotFiniteAndTakesNothing) {
   Floats residual(5, 7.0f);
   Workers workers;
   Selection selection(workers);
-  selection.take_in({.gradient = gradient}, make_choice("topk", 0.4), residual);
+  selection.take_in({.gradient = gradient}, kept_elements(gradient.size(), 0.4),
+                    kernels::Keep::about, residual);
   EXPECT_FALSE(selection.gradient_was_finite());
   EXPECT_TRUE(selection.indices().empty());
   EXPECT_EQ(residual, (Floats{8, 7, 9, 7, 7}));

@@ -8,6 +8,14 @@
 
 namespace tidegate {
 
+void ArTopK::choose(const Bucket& bucket, const Choice& choice, std::span<float> residual) {
+  const std::size_t elements = bucket.gradient.size();
+  const double first = choice.weaker > 0 ? choice.weaker : choice.ratio;
+  chosen_.take_in(bucket, kept_elements(elements, first), choice.keep, residual);
+  weaker_energy_ = choice.weaker > 0 ? chosen_.energy() : 0.0;
+  chosen_.cut(kept_elements(elements, choice.ratio), residual);
+}
+
 void ArTopK::prepare_indices(const Bucket& bucket, const Choice& choice, std::span<float> residual,
                              int root, int round) {
   const std::size_t elements = bucket.gradient.size();
@@ -51,6 +59,7 @@ void ArTopK::finish(const Bucket& bucket) {
              .sent_energy = chosen_.energy(),
              // Squares add up over disjoint elements; rounding must not make them negative.
              .residual_energy = std::max(0.0, chosen_.incoming().residual - chosen_.energy()),
+             .weaker_energy = weaker_energy_,
              .overlap = chosen_.incoming().product,
              .sent_elements = sent,
              .finite = kernels::all_finite(summed_),

@@ -15,6 +15,8 @@ class ArTopK : public Compressor {
   void restore(std::span<float> residual) override { chosen_.put_back(residual); }
 
  protected:
+  // residual += gradient, and the top-k of it.
+  void choose(const Bucket& bucket, const Choice& choice, std::span<float> residual);
   // Root's message with the indices of its selection; empty room for it on the other ranks.
   void prepare_indices(const Bucket& bucket, const Choice& choice, std::span<float> residual,
                        int root, int round);
@@ -25,6 +27,7 @@ class ArTopK : public Compressor {
 
   const Place place_;
   Selection chosen_;
+  double weaker_energy_ = 0;
   std::size_t kept_ = 0;
   wire::Stamp stamp_;  // of root's message
   Buffer<std::byte> indices_;

@@ -12,9 +12,10 @@ class ArTopKStar : public ArTopK {
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
     const int root = static_cast<int>((bucket.step + bucket.index) % place_.ranks);
     if (place_.rank == root) {
-      chosen_.take_in(bucket, choice, residual);
+      choose(bucket, choice, residual);
     } else {
       chosen_.only_take_in(bucket, residual);
+      weaker_energy_ = 0;
     }
     prepare_indices(bucket, choice, residual, root, 1);
     co_yield Broadcast{indices_, root};

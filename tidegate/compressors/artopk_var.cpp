@@ -12,7 +12,7 @@ class ArTopKVar : public ArTopK {
   using ArTopK::ArTopK;
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
-    chosen_.take_in(bucket, choice, residual);
+    choose(bucket, choice, residual);
     announce(bucket, chosen_.energy());
     co_yield AllGather{std::as_bytes(mine_.span()), all_};
     const int root = loudest(bucket);

@@ -2,19 +2,59 @@
 #include "tidegate/compressors/selection.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <limits>
 #include <utility>
 
 namespace tidegate {
 
-void Selection::take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual,
-                        Element sent) {
-  const std::size_t kept = kept_elements(bucket.gradient.size(), choice.ratio);
+std::size_t LargestFirst::operator()(std::span<std::uint32_t> indices, std::span<float> values,
+                                     std::size_t kept) {
+  const std::size_t count = indices.size();
+  if (count <= kept) return count;
+  const auto magnitude = [](float value) {
+    return std::bit_cast<std::uint32_t>(value) & kernels::kMagnitudeMask;
+  };
+  std::uint32_t last = std::numeric_limits<std::uint32_t>::max();  // the smallest that is kept
+  std::size_t equals = 0;                                          // that are kept of its size
+  if (kept > 0) {
+    magnitudes_.resize(count);
+    std::ranges::transform(values, magnitudes_.begin(), magnitude);
+    std::nth_element(magnitudes_.begin(), magnitudes_.begin() + kept - 1, magnitudes_.end(),
+                     std::greater<>());
+    last = magnitudes_[kept - 1];
+    equals = kept -
+             static_cast<std::size_t>(std::count_if(magnitudes_.begin(), magnitudes_.begin() + kept,
+                                                    [&](std::uint32_t one) { return one > last; }));
+  }
+  other_indices_.resize(count - kept);
+  other_values_.resize(count - kept);
+  std::size_t front = 0;
+  std::size_t others = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t size = magnitude(values[i]);
+    if (size > last || (size == last && equals > 0)) {
+      if (size == last) --equals;
+      indices[front] = indices[i];
+      values[front++] = values[i];
+    } else {
+      other_indices_[others] = indices[i];
+      other_values_[others++] = values[i];
+    }
+  }
+  std::ranges::copy(other_indices_, indices.begin() + static_cast<std::ptrdiff_t>(kept));
+  std::ranges::copy(other_values_, values.begin() + static_cast<std::ptrdiff_t>(kept));
+  return kept;
+}
+
+void Selection::take_in(const Bucket& bucket, std::size_t kept, kernels::Keep keep,
+                        std::span<float> residual, Element sent) {
   // Another sample in every step and bucket, so that what one of them misses the next one sees.
   const auto seed = static_cast<std::uint64_t>(bucket.step) * 1'000'003u +
                     static_cast<std::uint64_t>(bucket.index);
-  incoming_ = top_.take_in(bucket.gradient, 1.0f / bucket.loss_scale, residual, kept, choice.keep,
-                           seed, sent);
+  incoming_ =
+      top_.take_in(bucket.gradient, 1.0f / bucket.loss_scale, residual, kept, keep, seed, sent);
   magnitudes_ = top_.sample().histogram();
   indices_ = top_.indices();
   values_ = top_.values();
@@ -25,6 +65,29 @@ void Selection::only_take_in(const Bucket& bucket, std::span<float> residual) {
   magnitudes_ = {};
   indices_ = {};
   values_ = {};
+}
+
+void Selection::take_above(std::uint32_t threshold, std::size_t kept, std::span<float> residual) {
+  const std::size_t count = gradient_was_finite() ? kernels::count_above(residual, threshold) : 0;
+  own_indices_.resize(count);
+  own_values_.resize(count);
+  kernels::take_above(residual, threshold, own_indices_, own_values_);
+  indices_ = own_indices_;
+  values_ = own_values_;
+  cut(kept, residual);
+}
+
+void Selection::cut(std::size_t kept, std::span<float> residual) {
+  if (indices_.size() <= kept) return;
+  if (indices_.data() != own_indices_.data()) {
+    own_indices_.resize(indices_.size());
+    own_values_.resize(values_.size());
+    std::ranges::copy(indices_, own_indices_.begin());
+    std::ranges::copy(values_, own_values_.begin());
+  }
+  indices_ = own_indices_;
+  values_ = own_values_;
+  put_back(residual, largest_first_(own_indices_, own_values_, kept));
 }
 
 void Selection::take_at(std::span<const std::uint32_t> indices, std::span<float> residual) {

@@ -7,20 +7,39 @@
 
 namespace tidegate {
 
+// Sorts entries into the largest and the others, each in index order.
+class LargestFirst {
+ public:
+  // Moves the `kept` largest magnitudes to the front, of equals those that come first. Returns how
+  // many that are.
+  std::size_t operator()(std::span<std::uint32_t> indices, std::span<float> values,
+                         std::size_t kept);
+
+ private:
+  Buffer<std::uint32_t> magnitudes_;
+  Buffer<std::uint32_t> other_indices_;
+  Buffer<float> other_values_;
+};
+
 // Entries taken out of a residual. They can be put back: nothing is lost by a selection.
 class Selection {
  public:
   explicit Selection(Workers& workers) : top_(&workers) {}
 
-  // residual += gradient, then takes the largest of it, as many as the choice says. Takes nothing
-  // if the gradient is not finite.
+  // residual += gradient, then takes the largest of it. Takes nothing if the gradient is not
+  // finite.
   // Values that will be `sent` as bf16 are rounded, and what that takes from them stays behind.
-  void take_in(const Bucket& bucket, const Choice& choice, std::span<float> residual,
-               Element sent = Element::f32);
+  void take_in(const Bucket& bucket, std::size_t kept, kernels::Keep keep,
+               std::span<float> residual, Element sent = Element::f32);
   // residual += gradient; takes nothing.
   void only_take_in(const Bucket& bucket, std::span<float> residual);
   // Adds the lowest indices that are not entries yet, until there are `kept`.
   void fill_up(std::span<float> residual, std::size_t kept);
+  // Takes everything of magnitude `threshold` (as bits, at least 1) and above; if that is more than
+  // `kept`, the largest of it. Nothing if the gradient was not finite.
+  void take_above(std::uint32_t threshold, std::size_t kept, std::span<float> residual);
+  // Puts back all but the `kept` largest: a stronger level out of a weaker one.
+  void cut(std::size_t kept, std::span<float> residual);
   // Takes what lies at these indices.
   void take_at(std::span<const std::uint32_t> indices, std::span<float> residual);
   // A gradient with NaN or Inf must reach the user: up to `kept` such elements become the entries.
@@ -46,6 +65,7 @@ class Selection {
   Histogram magnitudes_;
   Buffer<std::uint32_t> own_indices_;
   Buffer<float> own_values_;
+  LargestFirst largest_first_;
   std::span<const std::uint32_t> indices_;  // of top_ or own
   std::span<float> values_;
 };
