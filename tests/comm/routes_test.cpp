@@ -147,6 +147,11 @@ TEST(Routes, TreeExchangesShortDataWhole) {
   EXPECT_EQ(carried({{Collective::all_reduce, 800, Route::tree}}, 6).size(), 4u);
 }
 
+TEST(Routes, HaveOneRoundWhereThereIsNobodyElse) {
+  EXPECT_EQ(carried({{Collective::all_reduce, 8, Route::ring}}, 1),
+            (std::vector<Round>{{Collective::all_reduce, 8, Route::engine}}));
+}
+
 TEST(Routes, LeaveOtherRoundsAsTheyAre) {
   const std::vector<Round> rounds{{Collective::broadcast, 8, Route::engine},
                                   {Collective::all_reduce, 8, Route::engine},

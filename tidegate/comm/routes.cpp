@@ -157,6 +157,12 @@ Exchange carry(Exchange inner, Place place, Buffer<std::byte>& arrived) {
       co_yield inner.request();
       continue;
     }
+    if (place.ranks == 1) {  // nobody to send to; an exchange still has its round
+      AllReduce alone = *reduce;
+      alone.route = Route::engine;
+      co_yield alone;
+      continue;
+    }
     Exchange steps = reduce->route == Route::ring ? ring(*reduce, place, arrived)
                                                   : tree(*reduce, place, arrived);
     while (steps.advance()) co_yield steps.request();
@@ -168,6 +174,10 @@ std::vector<Round> carried(const std::vector<Round>& rounds, int ranks) {
   for (const Round& round : rounds) {
     if (round.collective != Collective::all_reduce || round.route == Route::engine) {
       result.push_back(round);
+      continue;
+    }
+    if (ranks == 1) {
+      result.push_back({Collective::all_reduce, round.bytes, Route::engine, round.group});
       continue;
     }
     const auto add = [&](std::size_t bytes) {
