@@ -284,16 +284,29 @@ void bind_session(nb::module_& module) {
 
   module.def(
       "run_lockstep",
-      [](const std::vector<Session*>& sessions) {
+      [](const std::vector<Session*>& sessions, const std::string& link) {
         const nb::gil_scoped_release others_may_run;
-        run_lockstep(sessions);
+        if (link.empty() || sessions.empty()) {
+          run_lockstep(sessions);
+          return 0.0;
+        }
+        const Link described = parse_link(link);
+        const Extent extent(sessions[0]->topology().ranks(), sessions[0]->topology().hosts());
+        Seconds modelled{0};
+        run_lockstep(sessions, [&](const Request& request) {
+          modelled += price(round_of(request), extent, described);
+        });
+        return modelled.count();
       },
-      "Drives the sessions of all ranks in this thread, collective by collective.");
+      "sessions"_a, "link"_a = "",
+      "Drives the sessions of all ranks in this thread, collective by collective. Returns what the "
+      "collectives would take on the link, one after another: modelled seconds.");
   module.def(
       "run_threads",
       [](const std::vector<Session*>& sessions) {
         const nb::gil_scoped_release others_may_run;
-        run_ranks(static_cast<int>(sessions.size()), [&](Engine& engine) {
+        if (sessions.empty()) return;
+        run_ranks(sessions[0]->topology(), [&](Engine& engine) {
           sessions[static_cast<std::size_t>(engine.place().rank)]->run(engine);
         });
       },
@@ -355,6 +368,25 @@ void bind_tables(nb::module_& module) {
     }
     return rows;
   });
+  module.def(
+      "rounds",
+      [](std::string_view method, double level, std::string_view route, int bits,
+         const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named, int ranks) {
+        Layers layers;
+        for (const auto& [name, elements, rows] : named) layers.push_back({name, elements, rows});
+        const Choice choice = make_choice(method, level, route, bits);
+        if (ranks < 1) fail(Fault::config, ranks, " ranks: there must be at least one");
+        nb::list list;
+        for (const Round& round :
+             choice.method->rounds({elements_of(layers), ranks, layers}, choice)) {
+          list.append(
+              nb::make_tuple(name(round.collective), round.bytes, bytes_sent(round, ranks)));
+        }
+        return list;
+      },
+      "method"_a, "level"_a, "route"_a, "bits"_a, "layers"_a, "ranks"_a,
+      "What one exchange of a bucket made of (name, elements, rows) asks for: (collective, bytes "
+      "of one rank's contribution, bytes one rank sends) of each round.");
   module.def("policies", [] {
     nb::list rows;
     for (const PolicyRow& policy : policies()) {

@@ -11,6 +11,8 @@ from . import policies
 from .attach import attach
 from .errors import Error
 from .handle import Handle
+from .tasks import Task
+from .virtual_cluster import VirtualCluster
 
 __version__ = version("tidegate")
-__all__ = ["Error", "Handle", "attach", "policies"]
+__all__ = ["Error", "Handle", "Task", "VirtualCluster", "attach", "policies"]

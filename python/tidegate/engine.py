@@ -198,9 +198,12 @@ class Engine:
         self.hosts = [names.index(name) for name in names]  # the host's first rank names it
         self._members["host"] = [r for r, h in enumerate(self.hosts) if h == self.hosts[self.rank]]
         self._members["leaders"] = sorted(set(self.hosts))
-        for group, members in self._members.items():
-            if group != "all" and self.rank in members:
-                self._groups[group] = self._new_group([ranks[r] for r in members], True)
+        for group in ("host", "leaders"):
+            # torch names such a group after how many there are on this rank: every rank must form
+            # equally many, so a rank that leads nothing forms one with itself.
+            inside = self.rank in self._members[group]
+            members = self._members[group] if inside else [self.rank]
+            self._groups[group] = self._new_group([ranks[r] for r in members], True)
 
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
@@ -283,9 +286,9 @@ class Engine:
             for item in (self, self.group, self._operations, *keep):
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
-        if self._subgroup and not exiting:
-            return  # torch would give its name, and so its stale addresses, to the next such group
-        # An error here means that the user has already torn everything down.
-        with contextlib.suppress(ValueError, AssertionError):
-            for group in self._groups.values():
+        for name, group in self._groups.items():
+            if (self._subgroup or name != "all") and not exiting:
+                continue  # torch would give its name, and so stale addresses, to the next such one
+            # An error here means that the user has already torn everything down.
+            with contextlib.suppress(ValueError, AssertionError):
                 dist.destroy_process_group(group)

@@ -31,7 +31,7 @@ MISTAKES = [
     ({"ratio": None}, '"topk" needs a ratio'),
     ({"method": None, "ratio": None}, "needs a method"),
     ({"route": "engine"}, 'method "topk" cannot take the route "engine"'),
-    ({"route": "sideways"}, 'unknown route "sideways"; known: auto, allgather, engine'),
+    ({"route": "sideways"}, 'unknown route "sideways"; known: auto, allgather, engine, ring'),
     ({"rank": 2}, 'method "topk" has no rank; leave it out'),
     ({"policy": "auto"}, 'unknown policy "auto"; known: fixed, schedule'),
     ({"policy": "schedule:levels=5 dense"}, 'go with policy="fixed"'),

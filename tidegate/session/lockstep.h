@@ -2,6 +2,7 @@
 // Sessions of N ranks driven in one thread, collective by collective: deterministic.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "tidegate/session/session.h"
@@ -9,7 +10,9 @@
 namespace tidegate {
 
 // sessions[r] is rank r's. Drives everything that was submitted to its end. Throws Error{peer} if
-// the sessions ask for different collectives.
-void run_lockstep(std::span<Session* const> sessions);
+// the sessions ask for different collectives. `observe`, if given, sees rank 0's request for each
+// collective before it is performed.
+void run_lockstep(std::span<Session* const> sessions,
+                  const std::function<void(const Request&)>& observe = {});
 
 }  // namespace tidegate
