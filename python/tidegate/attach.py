@@ -13,6 +13,7 @@ from .engine import Engine
 from .errors import Error
 from .handle import Handle, average_densely
 from .policies import Policy, parse
+from .staging import Staging
 
 DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
 DEPTH = 2
@@ -65,6 +66,7 @@ def attach(
     horizon=None,
     label="",
     seed=0,
+    experimental_cuda=False,
 ):
     """Averages the gradients of a DDP model through Tidegate from the next backward on.
 
@@ -82,6 +84,9 @@ def attach(
     exclude    glob patterns of parameter names that stay dense, such as "*.bias"
     trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
     label      tells handles of one process apart
+    experimental_cuda
+               True takes a model on a CUDA device: its buckets are copied to pinned host memory
+               and back. Written, but never run on a GPU
     """
     del horizon, seed  # for policies and methods to come; part of the agreed signature
     if os.environ.get("TIDEGATE_DISABLE") == "1":
@@ -97,6 +102,7 @@ def attach(
         exclude=exclude,
         trace=trace,
         label=label,
+        experimental_cuda=experimental_cuda,
     )
 
 
@@ -112,6 +118,7 @@ def _attach(
     trace=None,
     label="",
     link=None,
+    experimental_cuda=False,
 ):
     """attach, and on an emulated link if one is described."""
     if not isinstance(model, DistributedDataParallel):
@@ -126,7 +133,8 @@ def _attach(
     try:
         session, mistake = None, None
         try:
-            _check_model(model)
+            device = _check_model(model, experimental_cuda)
+            staging = Staging(device) if device.type != "cpu" else None
             chosen = _resolve_policy(policy, fixed)
             session = _core.Session(
                 engine.rank,
@@ -148,7 +156,7 @@ def _attach(
             mistake = ("config", str(error))
         scale = float(scaler.get_scale()) if scaler else None
         _agree(engine, mistake, session.fingerprint() if session else "", model, scale)
-        registered.handle = Handle(model, session, engine, scaler, optimizer, label)
+        registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
     except BaseException:
         engine.close()
         raise
@@ -165,15 +173,19 @@ def _seconds(timeout) -> float:
     return seconds
 
 
-def _check_model(model) -> None:
+def _check_model(model, experimental_cuda: bool) -> torch.device:
+    """Where the model is."""
     trained = [p for p in model.module.parameters() if p.requires_grad]
     if not trained:
         raise Error("config", "no parameter of the model requires a gradient: nothing to average")
-    elsewhere = {p.device.type for p in trained} - {"cpu"}
-    if elsewhere:
+    devices = {p.device for p in trained}
+    kinds = ", ".join(sorted({device.type for device in devices}))
+    known = {"cpu", "cuda"} if experimental_cuda else {"cpu"}
+    if len(devices) > 1 or not {device.type for device in devices} <= known:
         raise Error(
             "unsupported",
-            f"parameters on {', '.join(sorted(elsewhere))}: this version averages on the CPU only",
+            f"parameters on {kinds}: this version averages on the CPU only; a model on one CUDA "
+            "device can be tried with experimental_cuda=True, which was never run on a GPU",
         )
     registered = getattr(model, "_tidegate_registered", None)
     if registered is not None and registered.handle is not None and registered.handle.attached:
@@ -181,6 +193,7 @@ def _check_model(model) -> None:
             "config",
             "this model already has a Tidegate handle; call its detach() before attaching again",
         )
+    return devices.pop()
 
 
 def _register(model) -> _Registered:

@@ -22,6 +22,7 @@ from . import _core
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errors import Error
 from .progress import Progress
+from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
@@ -34,12 +35,14 @@ JOIN = 5.0  # seconds to let the thread finish what is under way when the handle
 class ReadyBucket:
     """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
 
-    buffer: torch.Tensor
+    buffer: torch.Tensor  # in host memory
     layers: list[tuple[str, int, int]] | None  # name, elements, rows; only when they changed
     last: bool
     loss_scale: float
     when: int
     future: torch.futures.Future
+    device_buffer: torch.Tensor | None = None  # DDP's own, if it is on a device
+    fetched: object = None  # the event of the copy from there
 
 
 @dataclass
@@ -82,13 +85,21 @@ class Handle:
     """What `tidegate.attach` returns."""
 
     def __init__(
-        self, ddp, session: "_core.Session", engine: Engine, scaler, optimizer, label: str
+        self,
+        ddp,
+        session: "_core.Session",
+        engine: Engine,
+        scaler,
+        optimizer,
+        label: str,
+        staging: Staging | None = None,
     ):
         self.label = label
         self.optimizer = optimizer
         self._session = session
         self._engine = engine
         self._scaler = scaler
+        self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
@@ -195,15 +206,21 @@ class Handle:
                 (self._names[id(p)], p.numel(), p.shape[0] if p.dim() > 1 else 0)
                 for p in parameters
             ]
-        future = torch.futures.Future()
+        buffer, on_device, fetched = bucket.buffer(), None, None
+        future = self._staging.future() if self._staging else torch.futures.Future()
+        if self._staging and not buffer.is_sparse:
+            on_device = buffer
+            buffer, fetched = self._staging.fetch(bucket.index(), buffer)
         self._inbox.put(
             ReadyBucket(
-                bucket.buffer(),
+                buffer,
                 layers,
                 bucket.is_last(),
                 self._loss_scale,
                 time.monotonic_ns(),
                 future,
+                on_device,
+                fetched,
             )
         )
         return future
@@ -263,6 +280,7 @@ class Handle:
         return True
 
     def _submit(self, index: int, ready: ReadyBucket) -> None:
+        Staging.wait(ready.fetched)
         element = ELEMENTS.get(ready.buffer.dtype)
         with self._lock:
             if ready.buffer.is_sparse or element is None:
@@ -330,8 +348,12 @@ class Handle:
     def _resolve(self, finished) -> None:
         for index in finished:
             ready = self._step[index]
-            if not ready.future.done():
+            if ready.future.done():
+                continue
+            if ready.device_buffer is None:
                 ready.future.set_result(ready.buffer)
+            else:
+                self._staging.give_back(ready.buffer, ready.device_buffer, ready.future)
         if self._step_is_here() and all(ready.future.done() for ready in self._step):
             self._step = []
 

@@ -104,7 +104,29 @@ def test_missing_data_is_a_mistake_that_names_the_package(capsys, monkeypatch, t
 def test_tables_as_json_on_standard_output_and_nothing_else(capsys, command):
     code, out, err = said(capsys, command, "--json", "-")
     assert (code, err) == (0, "")
-    assert json.loads(out) == {"v": 1, command: getattr(_core, command)()}
+    table = json.loads(out)
+    rows = getattr(_core, command)()
+    assert table["v"] == 1
+    assert [row | known for row, known in zip(table[command], rows, strict=True)] == table[command]
+
+
+def test_methods_tell_the_bytes_of_every_route_for_a_given_size(capsys):
+    options = ("--elements", "1e6", "--ranks", "4", "--ratio", "0.1", "--json", "-")
+    code, out, _ = said(capsys, "methods", *options)
+    assert code == 0
+    rows = {row["name"]: row["bytes_sent"] for row in json.loads(out)["methods"]}
+    assert rows["dense"]["engine"] == 6e6  # 2 (N - 1) / N of 4 MB
+    assert rows["bf16"]["ring"] == 3e6
+    assert 1e5 * 3 < rows["topk"]["owner"] < rows["topk"]["allgather"] < 3 * 1e5 * 3
+    for name, by_route in rows.items():
+        assert by_route, name
+
+
+def test_methods_refuse_sizes_that_cannot_be(capsys):
+    for options in (["--ranks", "0"], ["--ratio", "2"], ["--rank", "9"]):
+        code, out, err = said(capsys, "methods", *options)
+        assert (code, out) == (2, "")
+        assert err.startswith("tidegate methods: ")
 
 
 @pytest.mark.parametrize("command", ["methods", "policies"])
