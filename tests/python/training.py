@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tidegate
+from tidegate import _core
 
 
 def mlp(width: int = 96, seed: int = 0) -> nn.Module:
@@ -44,8 +45,11 @@ def sgd(model: nn.Module):
 
 def attach(model, optimizer=None, method="topk", ratio=0.05, **options):
     """tidegate.attach with the settings most tests want."""
-    if method in ("dense", "fp16", "bf16"):
+    level = next((row["level"] for row in _core.methods() if row["name"] == method), None)
+    if level != "ratio":
         ratio = None
+    if level == "rank":
+        options = {"rank": 2, **options}
     return tidegate.attach(
         model,
         optimizer or sgd(model),
