@@ -74,10 +74,11 @@ def attach(
 
     model      a DistributedDataParallel on the CPU; only models without a hook of their own
     optimizer  the optimizer that steps it
-    policy     "fixed" (with method, and ratio for methods that have one), "schedule:levels=..." or
-               "schedule:file=...", or an object of tidegate.policies
-    method     dense, fp16, bf16, topk, artopk-star, artopk-var
+    policy     "fixed" (with method, and ratio or rank for methods that have one),
+               "schedule:levels=..." or "schedule:file=...", or an object of tidegate.policies
+    method     dense, fp16, bf16, topk, artopk-star, artopk-var, powersgd
     ratio      share of the elements that is sent, in (0, 1]
+    rank       of the matrices that are sent, from 1 to 8
     route      how contributions come together; "auto" = the cheapest the method can take
     scaler     the GradScaler, if there is one
     timeout    seconds after which a collective is given up (300)

@@ -134,6 +134,7 @@ def add_demo(commands) -> None:
     add("--policy", metavar="NAME:KEY=VALUE,...", help="see tidegate policies (fixed)")
     add("--method", metavar="NAME", help="for policy fixed; see tidegate methods (topk)")
     add("--ratio", type=float, metavar="R", help="share that is sent, in (0, 1] (0.01)")
+    add("--rank", type=int, metavar="N", help="of the matrices that are sent, 1 to 8 (2)")
     add("--batch", type=int, default=64, metavar="N", help="images per rank and step (%(default)s)")
     add("--seed", type=int, default=0, metavar="N", help="of weights and data order (%(default)s)")
     add("--steps", type=int, metavar="N", help="end every run after N steps at the latest")

@@ -31,7 +31,7 @@ from .demo_worker import RUNS
 from .errors import Error
 
 MOST_RANKS = 16
-DEFAULT_METHOD, DEFAULT_RATIO = "topk", 0.01
+DEFAULT_METHOD, DEFAULT_RATIO, DEFAULT_RANK = "topk", 0.01, 2
 TOLERANCE = 0.005  # of accuracy; a run that ends further below fp32 has lost
 LINE_EVERY = 5.0  # seconds, where there is no terminal to draw on
 AFTERMATH = 1.0  # seconds after a first failure in which the others may tell what they know
@@ -93,13 +93,16 @@ def check_range(option: str, value: int, low: int, high: int) -> None:
 
 
 def choose_policy(arguments):
-    policy, method, ratio = arguments.policy, arguments.method, arguments.ratio
+    policy, method = arguments.policy, arguments.method
+    ratio, rank = arguments.ratio, arguments.rank
     if policy in (None, "fixed"):
         policy, method = "fixed", method or DEFAULT_METHOD
         levels = {row["name"]: row["level"] for row in _core.methods()}
         if ratio is None and levels.get(method) == "ratio":
             ratio = DEFAULT_RATIO
-    chosen = _resolve_policy(policy, {"method": method, "ratio": ratio})
+        if rank is None and levels.get(method) == "rank":
+            rank = DEFAULT_RANK
+    chosen = _resolve_policy(policy, {"method": method, "ratio": ratio, "rank": rank})
     _core.Session(0, 1, chosen.name, chosen.options)  # raises what is wrong with the options
     return chosen
 

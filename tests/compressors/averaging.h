@@ -2,6 +2,7 @@
 // N ranks that average one bucket by one method, step after step; residuals are carried along.
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,10 +15,24 @@
 
 namespace tidegate {
 
+// A matrix, as square as it can be, and what is left over as a vector.
+inline Layers matrix_and_rest(std::size_t elements) {
+  const auto rows = static_cast<std::size_t>(std::sqrt(static_cast<double>(elements)));
+  const std::size_t rest = rows == 0 ? 0 : elements % rows;
+  Layers layers{{"matrix", elements - rest, rows}};
+  if (rest > 0) layers.push_back({"rest", rest});
+  return layers;
+}
+
+// A level of the method: this ratio, or rank 2.
+inline double level_of(const Method& method, double ratio) {
+  return method.level == Level::rank ? 2 : ratio;
+}
+
 class Averaging {
  public:
   Averaging(const Choice& choice, int ranks, std::size_t elements, std::size_t threads = 1)
-      : Averaging(choice, ranks, Layers{{"all", elements}}, threads) {}
+      : Averaging(choice, ranks, matrix_and_rest(elements), threads) {}
 
   Averaging(const Choice& choice, int ranks, const Layers& layers, std::size_t threads = 1)
       : residuals(static_cast<std::size_t>(ranks),
@@ -54,11 +69,17 @@ class Averaging {
     ++step_;
   }
 
-  // What every step() asks for.
-  std::vector<Round> rounds() const {
+  // What every step() asks for: as the row announces it, and as it is carried.
+  std::vector<Round> announced() const {
     const int ranks = static_cast<int>(compressors_.size());
-    return carried(choice_.method->rounds({elements_of(layers_), ranks, layers_}, choice_), ranks);
+    return choice_.method->rounds({elements_of(layers_), ranks, layers_}, choice_);
   }
+  std::vector<Round> rounds() const {
+    return carried(announced(), static_cast<int>(compressors_.size()));
+  }
+
+  // The next steps are made at another level of the same method.
+  void set_choice(const Choice& choice) { choice_ = choice; }
 
   // Another method comes next.
   void settle() {
@@ -72,6 +93,15 @@ class Averaging {
     for (std::size_t rank = 0; rank < compressors_.size(); ++rank) {
       compressors_[rank]->restore(residuals[rank]);
     }
+  }
+
+  Memory memory(std::size_t rank) const {
+    Memory memory;
+    compressors_[rank]->remember(layers_, memory);
+    return memory;
+  }
+  void recall(std::size_t rank, const Memory& memory) {
+    compressors_[rank]->recall(layers_, memory);
   }
 
   const Report& report(std::size_t rank) const { return compressors_[rank]->report(); }
@@ -91,7 +121,7 @@ class Averaging {
     return {static_cast<int>(rank), static_cast<int>(compressors_.size())};
   }
 
-  const Choice choice_;
+  Choice choice_;
   const Layers layers_;
   std::vector<Buffer<std::byte>> arrived_;
   std::vector<std::unique_ptr<Workers>> workers_;  // one each: ranks may run at the same time

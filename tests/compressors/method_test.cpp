@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
 
 namespace tidegate {
@@ -56,7 +57,7 @@ TEST(Choices, GoByHostIfAskedTo) {
 TEST(Choices, TakeARouteThatTheMethodHas) {
   for (const Method& method : methods()) {
     for (const Route route : method.routes) {
-      EXPECT_EQ(make_choice(method.name, 0.5, name(route)).route, route);
+      EXPECT_EQ(make_choice(method.name, level_of(method, 0.5), name(route)).route, route);
     }
   }
 }

@@ -26,9 +26,11 @@ TEST(Fixed, KnowsEveryMethodThereIs) {
   for (const Method& method : methods()) {
     Options options = {{"method", std::string(method.name)}};
     if (method.level == Level::ratio) options["ratio"] = "0.5";
+    if (method.level == Level::rank) options["rank"] = "3";
     const Choice choice = choice_of(options);
     EXPECT_EQ(choice.method, &method);
     EXPECT_EQ(choice.ratio, method.level == Level::ratio ? 0.5 : 1.0) << method.name;
+    EXPECT_EQ(choice.rank, method.level == Level::rank ? 3 : 0) << method.name;
     EXPECT_EQ(choice.route, method.routes.front()) << method.name;
   }
 }
@@ -38,6 +40,7 @@ TEST(Fixed, TakesEveryRouteTheMethodHas) {
     for (Route route : method.routes) {
       Options options = {{"method", std::string(method.name)}, {"route", std::string(name(route))}};
       if (method.level == Level::ratio) options["ratio"] = "0.5";
+      if (method.level == Level::rank) options["rank"] = "3";
       EXPECT_EQ(choice_of(options).route, route) << method.name;
     }
   }

@@ -366,7 +366,7 @@ def scaled(rank, ranks, method, overflow_step):
     return digest(model), scales, {name: float(r.norm()) for name, r in residuals.items()}
 
 
-@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star", "artopk-var"])
+@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star", "artopk-var", "powersgd"])
 def test_grad_scaler_skips_the_step_on_all_ranks(method):
     outcome = results(scaled, 2, method, 5)
     assert outcome[0][:2] == outcome[1][:2]

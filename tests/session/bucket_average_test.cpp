@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 #include "tidegate/base/half.h"
@@ -58,6 +59,7 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
   const std::vector<Layers> layouts = {
       {{"w", 20}},
       {{"a.w", 10}, {"b.w", 10}},
+      {{"a.w", 18, 3}, {"b.bias", 1}, {"b.w", 1}},
       {{"a.w", 9}, {"a.bias", 1}, {"b.w", 8}, {"b.bias", 2}},
       {{"a.bias", 5}, {"b.w", 15}},
       {{"a.bias", 5}, {"b.bias", 15}},
@@ -66,7 +68,7 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
     for (const Method& method : methods()) {
       for (const Element element : {Element::f32, Element::f16, Element::bf16}) {
         SCOPED_TRACE(testing::Message() << method.name << ", " << name(element));
-        const Choice choice = make_choice(method.name, 0.3);
+        const Choice choice = make_choice(method.name, level_of(method, 0.3));
         Shared shared{Topology(1), Workers(1), {}, {}};
         BucketAverage bucket(0, 0, shared);
         bucket.lay_out(layers, is_bias);
@@ -267,7 +269,7 @@ TEST_P(HalfBuckets, SentWholeAreTheSumOfSharesRoundedAtEveryHop) {
 TEST_P(HalfBuckets, LeaveTheSameBytesOnAllRanksUnderEveryMethod) {
   for (const Method& method : methods()) {
     SCOPED_TRACE(method.name);
-    Job job(3, fixed(std::string(method.name), method.level == Level::ratio ? "0.1" : ""));
+    Job job(3, fixed(method, "0.1"));
     for (std::uint64_t s = 0; s < 4; ++s) {
       std::vector<Halves> buckets = make(3, 65, s);
       step(job, buckets);

@@ -22,6 +22,13 @@ inline Settings fixed(const std::string& method, const std::string& ratio = "") 
   return settings;
 }
 
+// At this ratio, or at rank 2, or neither: as the method has it.
+inline Settings fixed(const Method& method, const std::string& ratio) {
+  Settings settings = fixed(std::string(method.name), method.level == Level::ratio ? ratio : "");
+  if (method.level == Level::rank) settings.options["rank"] = "2";
+  return settings;
+}
+
 inline Settings schedule(const std::string& levels) {
   return {.policy = "schedule", .options = {{"levels", levels}}};
 }

@@ -153,8 +153,7 @@ TEST_F(OneRank, ABucketAfterTheLastOfAStepIsAnError) {
 
 TEST_F(OneRank, AnEmptyBucketGoesThrough) {
   for (const Method& method : methods()) {
-    Session session({0, 1},
-                    fixed(std::string(method.name), method.level == Level::ratio ? "0.5" : ""));
+    Session session({0, 1}, fixed(method, "0.5"));
     Vector nothing;
     session.submit({.data = bytes_in(nothing), .last = true});
     while (session.step() == 0) session.complete(issue(session));
@@ -203,8 +202,7 @@ TEST_P(SessionOnThreads, GivesTheSameBytesAsInLockstep) {
   constexpr std::uint64_t kSteps = 5;
   for (const Method& method : methods()) {
     SCOPED_TRACE(method.name);
-    const Settings settings =
-        fixed(std::string(method.name), method.level == Level::ratio ? "0.1" : "");
+    const Settings settings = fixed(method, "0.1");
     std::vector<std::vector<Vectors>> expected;
     Job job(ranks_, settings);
     for (std::uint64_t step = 0; step < kSteps; ++step) {

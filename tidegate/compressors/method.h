@@ -130,5 +130,6 @@ Method bf16_row();
 Method topk_row();
 Method artopk_star_row();
 Method artopk_var_row();
+Method powersgd_row();
 
 }  // namespace tidegate
