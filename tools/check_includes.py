@@ -3,6 +3,7 @@
 """Checks that includes in tidegate/ go one way: a folder uses only folders to its left.
 
 base < kernels, comm < wire, feedback, network < compressors < policies < session, sim
+                comm < mpi
 """
 
 import argparse
@@ -19,7 +20,10 @@ ARROW = (
     ("policies",),
     ("session", "sim"),
 )
+# A library of its own, which uses the arrow up to this folder and is used by no folder.
+BESIDE = {"mpi": "comm"}
 POSITION = {folder: position for position, step in enumerate(ARROW) for folder in step}
+POSITION |= {library: POSITION[last] + 1 for library, last in BESIDE.items()}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 # The library serves every release of these because it does not know them.
@@ -37,11 +41,14 @@ def fault(folder: str, included: str) -> str | None:
     other = included.split("/")[1]
     if other == folder:
         return None
+    if other in BESIDE:
+        return f"{other} is a library of its own that the others must not need; pass it in"
     if other not in POSITION:
         return f"{other} is no folder of the arrow in tools/check_includes.py"
     if POSITION[other] < POSITION[folder]:
         return None
-    allowed = ", ".join([*(f for f in POSITION if POSITION[f] < POSITION[folder]), folder])
+    left = (f for f in POSITION if POSITION[f] < POSITION[folder] and f not in BESIDE)
+    allowed = ", ".join([*left, folder])
     return f"{folder} may include only {allowed}; move the shared part to the left, or pass it in"
 
 

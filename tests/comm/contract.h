@@ -4,7 +4,7 @@
 //
 //   struct Threads {
 //     static std::vector<int> sizes();  // the numbers of ranks it can be run with
-//     static void run(int ranks, const std::function<void(Engine&)>& body,
+//     static void run(const Topology& topology, const std::function<void(Engine&)>& body,
 //                     std::chrono::milliseconds timeout);
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(Threads, EngineContract, Threads);
@@ -50,51 +50,87 @@ class Job {
   // Which collective, of what size and from which root follows from `number`, equally on all ranks.
   Job(Place place, int number)
       : place_(place), number_(number), size_(static_cast<std::size_t>(1 + number * 7 % 50)) {
-    data_.resize(size_);
-    for (std::size_t i = 0; i < size_; ++i) data_[i] = value(place.rank, i);
-    gathered_.resize(size_ * static_cast<std::size_t>(place.ranks));
+    const bool one_part_per_rank = kind() == Collective::all_to_all;
+    data_.resize(one_part_per_rank ? size_ * ranks() : size_);
+    for (std::size_t i = 0; i < data_.size(); ++i) data_[i] = value(place.rank, i);
+    if (kind() == Collective::all_gather || one_part_per_rank) result_.resize(size_ * ranks());
+    // The lengths of messages that are sent differ, and some are empty.
+    if (kind() == Collective::send_receive) {
+      data_.resize(length_from(place.rank));
+      result_.resize(length_from(previous()));
+    }
   }
 
   Request request() {
-    switch (number_ % 3) {
-      case 0: return AllReduce{bytes_in(data_)};
-      case 1: return AllGather{bytes_in(data_), bytes_in(gathered_)};
-      default: return Broadcast{bytes_in(data_), root()};
+    switch (kind()) {
+      case Collective::all_reduce: return AllReduce{bytes_in(data_)};
+      case Collective::all_gather: return AllGather{bytes_in(data_), bytes_in(result_)};
+      case Collective::broadcast: return Broadcast{bytes_in(data_), root()};
+      case Collective::all_to_all: return AllToAll{bytes_in(data_), bytes_in(result_)};
+      default:
+        return SendReceive{bytes_in(data_), next(), bytes_in(result_), previous(),
+                           size_ * sizeof(float)};
     }
   }
 
-  bool is_right() const {
-    const std::size_t count = number_ % 3 == 1 ? gathered_.size() : size_;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (number_ % 3 == 0 && data_[i] != sum(i)) return false;
-      if (number_ % 3 == 1 && gathered_[i] != value(static_cast<int>(i / size_), i % size_)) {
-        return false;
-      }
-      if (number_ % 3 == 2 && data_[i] != value(root(), i)) return false;
-    }
-    return true;
-  }
+  bool is_right() const { return outcome() == expected(); }
 
  private:
+  static constexpr Collective kKinds[] = {Collective::all_reduce, Collective::all_gather,
+                                          Collective::broadcast, Collective::all_to_all,
+                                          Collective::send_receive};
+
+  Collective kind() const { return kKinds[static_cast<std::size_t>(number_) % std::size(kKinds)]; }
+  std::size_t ranks() const { return static_cast<std::size_t>(place_.ranks); }
   int root() const { return number_ % place_.ranks; }
+  int next() const { return (place_.rank + 1) % place_.ranks; }
+  int previous() const { return (place_.rank + place_.ranks - 1) % place_.ranks; }
+  std::size_t length_from(int rank) const {
+    return static_cast<std::size_t>(rank + number_) % (size_ + 1);
+  }
 
   // Whole numbers: their sums are exact in any order.
   float value(int rank, std::size_t i) const {
     return static_cast<float>(1000 * number_ + 100 * rank) + static_cast<float>(i);
   }
 
-  float sum(std::size_t i) const {
-    float total = 0;
-    for (int rank = 0; rank < place_.ranks; ++rank) total += value(rank, i);
-    return total;
+  const std::vector<float>& outcome() const {
+    const bool in_place = kind() == Collective::all_reduce || kind() == Collective::broadcast;
+    return in_place ? data_ : result_;
+  }
+
+  std::vector<float> expected() const {
+    std::vector<float> right(outcome().size());
+    for (std::size_t i = 0; i < right.size(); ++i) {
+      const int part = static_cast<int>(i / size_);
+      switch (kind()) {
+        case Collective::all_reduce:
+          for (int rank = 0; rank < place_.ranks; ++rank) right[i] += value(rank, i);
+          break;
+        case Collective::all_gather: right[i] = value(part, i % size_); break;
+        case Collective::broadcast: right[i] = value(root(), i); break;
+        case Collective::all_to_all:
+          right[i] = value(part, static_cast<std::size_t>(place_.rank) * size_ + i % size_);
+          break;
+        default: right[i] = value(previous(), i); break;
+      }
+    }
+    return right;
   }
 
   Place place_;
   int number_;
   std::size_t size_;
   std::vector<float> data_;
-  std::vector<float> gathered_;
+  std::vector<float> result_;  // of collectives that do not work in place
 };
+
+// Ranks take turns between two hosts, so that places inside of a host differ from ranks.
+inline Topology two_hosts(int ranks) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank % 2);
+  return Topology(hosts);
+}
 
 }  // namespace tidegate::contract
 
@@ -107,7 +143,14 @@ class EngineContract : public testing::Test {
   static void on_every_size(const std::function<void(Engine&)>& body) {
     for (const int ranks : Ranks::sizes()) {
       SCOPED_TRACE(concat(ranks, " ranks"));
-      Ranks::run(ranks, body, contract::kPatience);
+      Ranks::run(Topology(ranks), body, contract::kPatience);
+    }
+  }
+  // The same with ranks that share two hosts.
+  static void on_two_hosts(const std::function<void(Engine&)>& body) {
+    for (const int ranks : Ranks::sizes()) {
+      SCOPED_TRACE(concat(ranks, " ranks on two hosts"));
+      Ranks::run(contract::two_hosts(ranks), body, contract::kPatience);
     }
   }
 };
@@ -125,7 +168,7 @@ TYPED_TEST_P(EngineContract, GivesEveryRankAPlaceOfItsOwn) {
       std::iota(expected.begin(), expected.end(), 0);
       EXPECT_EQ(all, expected);
     };
-    TypeParam::run(ranks, body, contract::kPatience);
+    TypeParam::run(Topology(ranks), body, contract::kPatience);
   }
 }
 
@@ -196,10 +239,48 @@ TYPED_TEST_P(EngineContract, ManyOperationsInFlightMayBeWaitedForInAnyOrder) {
   });
 }
 
+TYPED_TEST_P(EngineContract, KnowsWhichRanksShareAHost) {
+  this->on_two_hosts([](Engine& engine) {
+    EXPECT_EQ(engine.topology(), contract::two_hosts(engine.place().ranks));
+  });
+}
+
+TYPED_TEST_P(EngineContract, CarriesEveryCollectiveInsideEachHost) {
+  this->on_two_hosts([](Engine& engine) {
+    const Place inside = engine.topology().place(Group::host, engine.place().rank);
+    for (int number = 0; number < 10; ++number) {
+      contract::Job job(inside, number);
+      contract::perform_on(engine, in_group(job.request(), Group::host));
+      EXPECT_TRUE(job.is_right()) << "collective " << number;
+    }
+  });
+}
+
+TYPED_TEST_P(EngineContract, LeadersExchangeWhileTheOthersAreIdle) {
+  this->on_two_hosts([](Engine& engine) {
+    const int rank = engine.place().rank;
+    const bool leads = engine.topology().leads(rank);
+    const Place among = leads ? engine.topology().place(Group::leaders, rank) : Place{};
+    for (int number = 0; number < 10; ++number) {
+      contract::Job between(among, number);
+      const Request asked = in_group(between.request(), Group::leaders);
+      const Engine::Operation first = engine.start(leads ? asked : Idle{round_of(asked)});
+      // Everybody's next collective does not wait for the leaders' own.
+      contract::Job all(engine.place(), number);
+      contract::perform_on(engine, all.request());
+      engine.wait(first);
+      EXPECT_TRUE(all.is_right()) << "collective " << number;
+      EXPECT_TRUE(!leads || between.is_right()) << "collective " << number << " of leaders";
+    }
+  });
+}
+
 REGISTER_TYPED_TEST_SUITE_P(EngineContract, GivesEveryRankAPlaceOfItsOwn,
                             CarriesEveryCollectiveOneAfterAnother, AddsHalves,
                             LeavesTheSameBytesOnAllRanks, CarriesNothingAndMuch,
-                            ManyOperationsInFlightMayBeWaitedForInAnyOrder);
+                            ManyOperationsInFlightMayBeWaitedForInAnyOrder,
+                            KnowsWhichRanksShareAHost, CarriesEveryCollectiveInsideEachHost,
+                            LeadersExchangeWhileTheOthersAreIdle);
 
 template <typename Ranks>
 class EngineFaultContract : public testing::Test {
@@ -215,7 +296,7 @@ class EngineFaultContract : public testing::Test {
     const auto guarded = [&](Engine& engine) {
       if (fails(kind, [&] { body(engine); }, {words})) ++as_expected;
     };
-    Ranks::run(kRanks, guarded, contract::kPatience);
+    Ranks::run(Topology(kRanks), guarded, contract::kPatience);
     EXPECT_GE(as_expected, kRanks - 1);
   }
 };
@@ -238,7 +319,7 @@ TYPED_TEST_P(EngineFaultContract, AnExceptionOnOneRankAbortsTheOthersAndIsRethro
     }
   };
   try {
-    TypeParam::run(kRanks, body, contract::kPatience);
+    TypeParam::run(Topology(kRanks), body, contract::kPatience);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "disk full");
@@ -257,7 +338,7 @@ TYPED_TEST_P(EngineFaultContract, AMissingRankIsNamedWhenTheTimeIsOver) {
     ++timed_out;
   };
   const auto start = std::chrono::steady_clock::now();
-  TypeParam::run(TestFixture::kRanks, body, kTimeout);
+  TypeParam::run(Topology(TestFixture::kRanks), body, kTimeout);
   const auto waited = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(timed_out, TestFixture::kRanks - 1);
   EXPECT_GE(waited, kTimeout);

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "tests/expect_error.h"
+
 namespace tidegate {
 namespace {
 
@@ -35,6 +37,25 @@ TEST(Request, RoutesAndCollectivesHaveNames) {
   EXPECT_EQ(name(Collective::all_gather), "all-gather");
   EXPECT_EQ(name(Collective::broadcast), "broadcast");
   EXPECT_EQ(name(Collective::foreign), "foreign");
+}
+
+TEST(Request, WhatDoesNotFitIsRefusedBeforeAnybodyWaits) {
+  std::array<std::byte, 24> bytes{};
+  const std::span all(bytes);
+  for (const Request& bad :
+       {Request(AllReduce{all.first(6)}), Request(AllGather{all.first(8), all}),
+        Request(Broadcast{all, 4}), Request(Broadcast{all, -1}),
+        Request(AllToAll{all, all.first(8)}), Request(AllToAll{all.first(6), all.first(6)}),
+        Request(SendReceive{.send = all, .to = 4, .largest = 24}),
+        Request(SendReceive{.receive = all, .from = 4, .largest = 24}),
+        Request(SendReceive{.send = all, .to = 1, .largest = 23})}) {
+    EXPECT_TRUE(fails(Fault::config, [&] { check(bad, 4); })) << describe(bad);
+  }
+  EXPECT_TRUE(fails(Fault::unsupported, [] { check(Foreign{0}, 4); }, {"fp32, fp16 or bf16"}));
+  check(AllGather{all.first(6), all}, 4);
+  check(AllToAll{all, all}, 4);
+  check(SendReceive{}, 4);
+  check(Idle{}, 4);
 }
 
 }  // namespace

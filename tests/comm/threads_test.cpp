@@ -12,9 +12,9 @@ namespace {
 
 struct Threads {
   static std::vector<int> sizes() { return {1, 2, 3, 4, 5}; }
-  static void run(int ranks, const std::function<void(Engine&)>& body,
+  static void run(const Topology& topology, const std::function<void(Engine&)>& body,
                   std::chrono::milliseconds timeout) {
-    run_ranks(ranks, body, timeout);
+    run_ranks(topology, body, timeout);
   }
 };
 

@@ -32,6 +32,7 @@ def test_the_tree_is_clean():
         ("wire", '"tidegate/kernels/kernels.h"'),
         ("session", '"tidegate/base/error.h"'),
         ("kernels", '"hwy/highway.h"'),
+        ("mpi", '"tidegate/comm/engine.h"'),
     ],
 )
 def test_accepts_own_folder_left_folders_and_third_parties(tmp_path, folder, include):
@@ -46,6 +47,8 @@ def test_accepts_own_folder_left_folders_and_third_parties(tmp_path, folder, inc
         ("kernels", '"tidegate/comm/engine.h"', "kernels may include only base, kernels"),
         ("feedback", '"tidegate/network/link.h"', "feedback may include only"),
         ("sim", '"tidegate/session/session.h"', "sim may include only"),
+        ("mpi", '"tidegate/session/session.h"', "mpi may include only base, kernels, comm, mpi"),
+        ("session", '"tidegate/mpi/engine.h"', "mpi is a library of its own"),
         ("sim", '"tidegate/utils/utils.h"', "utils is no folder of the arrow"),
         ("utils", "<vector>", "folder utils has no place in the arrow"),
         ("wire", '"../session/session.h"', "write the path from the root"),

@@ -74,6 +74,43 @@ Request in_group(Request request, Group group) {
   return request;
 }
 
+void check(const Request& request, int ranks) {
+  const auto parts = static_cast<std::size_t>(ranks);
+  std::visit(Overloaded{
+                 [](const AllReduce& r) {
+                   if (r.data.size() % bytes_of(r.element) == 0) return;
+                   fail(Fault::config, "all-reduce of ", r.data.size(),
+                        " bytes: not a whole number of ", name(r.element), " elements");
+                 },
+                 [&](const AllGather& r) {
+                   if (r.all.size() == r.mine.size() * parts) return;
+                   fail(Fault::config, "all-gather into ", r.all.size(), " bytes where ", ranks,
+                        " ranks send ", r.mine.size(), " bytes each");
+                 },
+                 [&](const Broadcast& r) {
+                   if (r.root >= 0 && r.root < ranks) return;
+                   fail(Fault::config, "broadcast from rank ", r.root, " of ", ranks);
+                 },
+                 [&](const AllToAll& r) {
+                   if (r.send.size() == r.receive.size() && r.send.size() % parts == 0) return;
+                   fail(Fault::config, "all-to-all of ", r.send.size(), " bytes into ",
+                        r.receive.size(), ": both must be the same whole number of parts for ",
+                        ranks, " ranks");
+                 },
+                 [&](const SendReceive& r) {
+                   if (r.to < ranks && r.from < ranks && r.send.size() <= r.largest) return;
+                   fail(Fault::config, describe(r), " among ", ranks,
+                        " ranks: there is no such rank, or a message longer than was agreed on");
+                 },
+                 [](const Idle&) {},
+                 [](const Foreign&) {
+                   fail(Fault::unsupported, "this engine has no tensors of its own to average; ",
+                        "hand it fp32, fp16 or bf16 buckets");
+                 },
+             },
+             request);
+}
+
 std::string describe(const Request& request) {
   const Round round = round_of(request);
   if (round.collective == Collective::foreign) return "all-reduce of a tensor of the caller's";

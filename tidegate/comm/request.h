@@ -111,6 +111,11 @@ Round round_of(const Request& request);
 // The same request among the ranks of a group.
 Request in_group(Request request, Group group);
 
+// What an engine can see wrong in one rank's request among `ranks`, before it does anything: sizes
+// that do not fit, ranks that do not exist (Error{config}), tensors of the caller's
+// (Error{unsupported}).
+void check(const Request& request, int ranks);
+
 // "all-gather of 4096 bytes": for error texts.
 std::string describe(const Request& request);
 
