@@ -130,5 +130,11 @@ Method bf16_row();
 Method topk_row();
 Method artopk_star_row();
 Method artopk_var_row();
+Method int8_row();
+Method int4_row();
+Method sign_row();
+Method onebit_row();
+Method qsgd_row();
+Method terngrad_row();
 
 }  // namespace tidegate
