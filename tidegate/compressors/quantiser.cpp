@@ -63,7 +63,7 @@ Exchange Quantiser::by_owners(Bucket bucket, std::span<float> residual) {
 
 kernels::Quantised Quantiser::write(std::span<std::byte> slot, const wire::Stamp& stamp,
                                     std::span<const float> gradient, float factor,
-                                    std::span<float> residual, bool finite) {
+                                    std::span<float> residual) {
   const std::size_t elements = gradient.size();
   const std::size_t bytes = code_.bytes(elements);
   const std::span<std::byte> codes = wire::payload_of(slot).first(bytes);
@@ -75,7 +75,7 @@ kernels::Quantised Quantiser::write(std::span<std::byte> slot, const wire::Stamp
   });
   kernels::Quantised sum;
   for (const kernels::Quantised& tile : figures) sum += tile;
-  wire::seal_dense(slot, stamp, {code_.number, elements, bytes}, finite && sum.nonfinite == 0);
+  wire::seal_dense(slot, stamp, {code_.number, elements, bytes}, sum.nonfinite == 0);
   return sum;
 }
 
@@ -110,10 +110,11 @@ void Quantiser::return_sum(const Bucket& bucket) {
   const auto messages = open_all(
       received_, place_.ranks, stamp_of(bucket, 1, 0), code_, [&](int) { return all; }, workers_);
   sum_.resize(mine.size());
-  const bool finite = add_up(messages, code_, 1.0f, sum_, workers_);
+  // If that is not finite, sum_ says so too, and the message that is made of it.
+  add_up(messages, code_, 1.0f, sum_, workers_);
   returned_.resize(slot_of(code_, elements, ranks()));
   const kernels::Quantised coded =
-      write(returned_, stamp_of(bucket, 2, place_.rank), sum_, 1.0f, held_, finite);
+      write(returned_, stamp_of(bucket, 2, place_.rank), sum_, 1.0f, held_);
   report_.residual_energy += coded.residual;
 }
 

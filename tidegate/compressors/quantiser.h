@@ -50,8 +50,8 @@ class Quantiser : public Compressor {
   }
   // Codes factor * gradient + residual into a message.
   kernels::Quantised write(std::span<std::byte> slot, const wire::Stamp& stamp,
-                           std::span<const float> gradient, float factor, std::span<float> residual,
-                           bool finite = true);
+                           std::span<const float> gradient, float factor,
+                           std::span<float> residual);
   // Fills the messages that this rank sends, `parts` of them, and the report.
   void send_parts(const Bucket& bucket, std::span<float> residual, std::size_t parts);
   // Of what was received: my range's sum, coded into the message that goes to everyone.
