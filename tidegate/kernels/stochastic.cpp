@@ -73,7 +73,8 @@ HWY_INLINE float squares_of(const float* values, float factor) {
 
 HWY_INLINE VF units(const BlockKey& key, std::size_t first) {
   const U32 du;
-  const VU i = hn::Iota(du, static_cast<std::uint32_t>(first));
+  // Iota(first) would be stored lane by lane; Iota(0) is a constant.
+  const VU i = hn::Add(hn::Iota(du, 0), hn::Set(du, static_cast<std::uint32_t>(first)));
   VU x = hn::Add(hn::Mul(i, hn::Set(du, BlockKey::kSpread)), hn::Set(du, key.first));
   x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, BlockKey::kMix1));
   x = hn::Add(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, key.second));
