@@ -15,6 +15,7 @@
 
 #include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
+#include "tests/session/job.h"
 #include "tidegate/kernels/onebit.h"
 
 namespace tidegate {
@@ -382,6 +383,39 @@ TEST_P(Owners, SendTwoCodesOfTheBucketWhateverTheRanks) {
         2.0 * static_cast<double>(others) * (56 + 8 + 256 * bits.at(GetParam()) / 8);
     EXPECT_GE(leaves, codes);
     EXPECT_LE(leaves, codes + most);
+  }
+}
+
+// Inside a session: saving settles the owners, and the saved job and the resumed one go on alike.
+TEST_P(Owners, GoOnFromACheckpointAsIfNothingHadHappened) {
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    Settings settings = fixed(GetParam());
+    settings.options["route"] = "owner";
+    Job job(ranks, settings);
+    std::vector<double> missing(600);
+    const auto step_both = [&](Job& one, Job* other, std::uint64_t step) {
+      Vectors results = make_gradients(ranks, 600, step);
+      for (const Vector& gradient : results) {
+        for (std::size_t i = 0; i < 600; ++i) missing[i] += gradient[i];
+      }
+      Vectors others = results;
+      one.step(results);
+      if (other != nullptr) {
+        other->step(others);
+        ASSERT_EQ(results, others);
+      }
+      for (std::size_t i = 0; i < 600; ++i) missing[i] -= double{results[0][i]} * ranks;
+    };
+    for (std::uint64_t step = 0; step < 3; ++step) step_both(job, nullptr, step);
+    Job resumed(ranks, settings);
+    for (int rank = 0; rank < ranks; ++rank) resumed.at(rank).load(job.at(rank).state());
+    for (std::uint64_t step = 3; step < 6; ++step) step_both(job, &resumed, step);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Vector waits = job.residual(rank, "bucket 0");
+      for (std::size_t i = 0; i < 600; ++i) missing[i] -= waits[i];
+    }
+    for (const double value : missing) ASSERT_NEAR(value, 0, 1e-4);
   }
 }
 
