@@ -10,7 +10,9 @@
 #include "tidegate/base/workers.h"
 #include "tidegate/kernels/kernels.h"
 #include "tidegate/kernels/low_rank.h"
+#include "tidegate/kernels/onebit.h"
 #include "tidegate/kernels/quantise.h"
+#include "tidegate/kernels/stochastic.h"
 #include "tidegate/kernels/top.h"
 #include "tidegate/kernels/value_code.h"
 
@@ -205,7 +207,22 @@ void bench_dense(const Effort& effort, const Report& report, const Torch& torch)
       const Run theirs = [&] { torch("int8", {{v.gradient.data(), n}, {v.other.data(), n}}); };
       report(against_torch(what, n, kNone, effort.seconds, theirs, run));
     }
+    const auto onebit = bytes.span().first(kernels::onebit_bytes(n));
+    const Run two_means = [&] { kernels::quantise_onebit(v.gradient, 1.0f, v.residual, onebit); };
+    const Run moving = [&] { move_bytes(v.gradient, v.other, onebit); };
+    report(row("quantise to 1 bit by two means, with error feedback", n, kNone,
+               compare(effort.seconds, two_means, moving), "x moving the bytes", kNone));
     Buffer<std::uint16_t> halves(n);
+    // No residual: what they are compared with reads every element and writes two bytes of it.
+    const Run halving = [&] { halve_bytes(v.gradient, halves); };
+    for (const int bits : {8, 4, 2}) {
+      const auto coded = bytes.span().first(kernels::quantised_bytes(bits, n));
+      const std::string what = "quantise to " + std::to_string(bits) + " bits, at random";
+      const Run run = [&] {
+        kernels::quantise_by_norm(bits, v.gradient, 1.0f, {.seed = 1}, coded);
+      };
+      report(row(what, n, kNone, compare(effort.seconds, run, halving), "x writing half", kNone));
+    }
     for (const Element element : {Element::f16, Element::bf16}) {
       const std::string what = "cast to " + std::string(name(element));
       const Run run = [&] { kernels::narrow(v.gradient, 0.5f, element, halves); };

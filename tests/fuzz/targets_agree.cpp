@@ -18,8 +18,10 @@
 
 #include "tidegate/kernels/index_code.h"
 #include "tidegate/kernels/kernels.h"
+#include "tidegate/kernels/onebit.h"
 #include "tidegate/kernels/quantise.h"
 #include "tidegate/kernels/reference.h"
+#include "tidegate/kernels/stochastic.h"
 #include "tidegate/kernels/top.h"
 #include "tidegate/kernels/value_code.h"
 
@@ -209,6 +211,50 @@ void check_quantise(const Input& input, std::int64_t target) {
     reference::quantise(bits, input.gradient, 1.0f, expected.span(), expected_coded.span());
     require(same_bits(coded, expected_coded), "quantise", target);
   }
+  const std::size_t size = kernels::onebit_bytes(input.gradient.size());
+  Block<float> gradient(input.gradient, input.offset);
+  Block<float> residual(waiting, input.offset);
+  Block<float> expected(waiting, 0);
+  Block<std::byte> coded(size, input.offset);
+  Block<std::byte> expected_coded(size, 0);
+  kernels::quantise_onebit(gradient.span(), input.factor, residual.span(), coded.span());
+  reference::quantise_onebit(input.gradient, input.factor, expected.span(), expected_coded.span());
+  require(same_bits(coded, expected_coded), "quantise_onebit", target);
+  require(same_bits(residual, expected), "what quantise_onebit loses", target);
+}
+
+void check_stochastic(const Input& input, std::int64_t target) {
+  Block<float> gradient(input.gradient, input.offset);
+  const kernels::Draws draws{.seed = input.kept, .first_block = input.offset};
+  const auto check = [&](int bits, const char* what, const auto& code, const auto& truth) {
+    const std::size_t size = kernels::quantised_bytes(bits, input.gradient.size());
+    Block<std::byte> coded(size, input.offset);
+    Block<std::byte> expected(size, 0);
+    code(gradient.span(), coded.span());
+    truth(input.gradient, expected.span());
+    require(same_bits(coded, expected), what, target);
+  };
+  using Floats = std::span<const float>;
+  using Bytes = std::span<std::byte>;
+  for (const int bits : {8, 4, 2}) {
+    check(
+        bits, "quantise_by_norm",
+        [&](Floats in, Bytes out) {
+          kernels::quantise_by_norm(bits, in, input.factor, draws, out);
+        },
+        [&](Floats in, Bytes out) {
+          reference::quantise_by_norm(bits, in, input.factor, draws, out);
+        });
+  }
+  const float scale = kernels::extent_of(gradient.span(), input.factor).largest;
+  check(
+      2, "quantise_to_signs",
+      [&](Floats in, Bytes out) {
+        kernels::quantise_to_signs(scale, in, input.factor, draws, out);
+      },
+      [&](Floats in, Bytes out) {
+        reference::quantise_to_signs(scale, in, input.factor, draws, out);
+      });
 }
 
 void check_halves(const Input& input, Element element, std::int64_t target) {
@@ -242,6 +288,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_value_codes(input, target);
     check_index_code(input, target);
     check_quantise(input, target);
+    check_stochastic(input, target);
     check_halves(input, Element::f16, target);
     check_halves(input, Element::bf16, target);
     hwy::SetSupportedTargetsForTest(0);

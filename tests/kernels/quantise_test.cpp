@@ -139,8 +139,19 @@ TEST_P(Quantise, KeepsTheResidualWhereTheGradientIsNotFinite) {
   }
 }
 
-TEST_P(Dequantise, AgreesWithTheReferenceOnAnyBytes) {
+TEST_P(Quantise, KeepsTheResidualWhereTheSumOverflows) {
+  constexpr float kMost = std::numeric_limits<float>::max();
   for (int bits : kBits) {
+    const std::vector<float> gradient = {1.0f, kMost, -kMost};
+    std::vector<float> residual = {2.0f, kMost, 0.0f};
+    std::vector<std::byte> out(quantised_bytes(bits, 3));
+    EXPECT_EQ(quantise(bits, gradient, 1.0f, residual, out).nonfinite, 1u);
+    for (float value : residual) EXPECT_TRUE(std::isfinite(value)) << bits;
+  }
+}
+
+TEST_P(Dequantise, AgreesWithTheReferenceOnAnyBytes) {
+  for (int bits : {8, 4, 2, 1}) {
     for (std::size_t size : kCounts) {
       for (std::size_t offset : kOffsets) {
         SCOPED_TRACE(testing::Message() << bits << " bits, " << size << ", offset " << offset);

@@ -245,6 +245,19 @@ TEST_P(HalfBuckets, GoInTheirOwnNumberTypeWhenTheyAreSentWhole) {
   }
 }
 
+TEST_P(HalfBuckets, AreCodedByMethodsThatSendLessThanTheirBits) {
+  for (const char* method : {"qsgd", "terngrad", "int8"}) {
+    Session session({0, 1}, fixed(method));
+    Halves bucket = make(1, 33, 1)[0];
+    session.submit({.data = bytes_in(bucket), .element = element_, .last = true});
+    const Ticket ticket = *session.next();
+    EXPECT_TRUE(std::holds_alternative<AllGather>(session.request(ticket))) << method;
+    const auto& request = std::get<AllGather>(session.request(ticket));
+    std::ranges::copy(request.mine, request.all.begin());
+    session.complete(ticket);
+  }
+}
+
 TEST_P(HalfBuckets, SentWholeAreTheSumOfSharesRoundedAtEveryHop) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
     std::vector<Halves> buckets = make(ranks, 33, 1);

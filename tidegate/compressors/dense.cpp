@@ -34,6 +34,7 @@ Method dense_row() {
       .name = "dense",
       .summary = "fp32, nothing left out",
       .routes = {Route::engine, Route::ring, Route::tree},
+      .whole = true,
       .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
         return {{Collective::all_reduce, 4 * shape.elements, choice.route}};
       },

@@ -20,8 +20,10 @@ std::string list_names(const Items& items, Name name_of) {
 }  // namespace
 
 std::span<const Method> methods() {
-  static const std::array table = {dense_row(),       fp16_row(),       bf16_row(),    topk_row(),
-                                   artopk_star_row(), artopk_var_row(), powersgd_row()};
+  static const std::array table = {dense_row(),       fp16_row(),       bf16_row(),     topk_row(),
+                                   artopk_star_row(), artopk_var_row(), powersgd_row(), int8_row(),
+                                   int4_row(),        sign_row(),       onebit_row(),   qsgd_row(),
+                                   terngrad_row()};
   return table;
 }
 

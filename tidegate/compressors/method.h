@@ -102,6 +102,7 @@ struct Method {
   std::vector<int> bits;      // per value; the first is the default, none if there is no choice
   std::vector<Route> routes;  // the first is the default
   bool error_feedback = false;
+  bool whole = false;  // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.
@@ -131,5 +132,11 @@ Method topk_row();
 Method artopk_star_row();
 Method artopk_var_row();
 Method powersgd_row();
+Method int8_row();
+Method int4_row();
+Method sign_row();
+Method onebit_row();
+Method qsgd_row();
+Method terngrad_row();
 
 }  // namespace tidegate

@@ -10,9 +10,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tidegate/kernels/quantise.cpp"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "tidegate/kernels/quantise_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tidegate::kernels::HWY_NAMESPACE {
@@ -45,89 +45,10 @@ void DequantiseWith(std::span<const float> scales, std::span<const std::int8_t> 
   reference::dequantise_with(scales, codes, factor, values);
 }
 #else
-namespace hn = hwy::HWY_NAMESPACE;
-
-using F32 = hn::CappedTag<float, 16>;
-using I32 = hn::RebindToSigned<F32>;
-using U32 = hn::RebindToUnsigned<F32>;
-using U16 = hn::Repartition<std::uint16_t, F32>;
-using U8 = hn::Repartition<std::uint8_t, F32>;
-using QuarterI8 = hn::Rebind<std::int8_t, F32>;
-using VF = hn::Vec<F32>;
-using VI = hn::Vec<I32>;
-using VU = hn::Vec<U32>;
-
-constexpr std::size_t kBlock = kQuantiseBlock;
-constexpr std::size_t kLanes = hn::MaxLanes(F32());
-// Squares are summed in float lanes over this many elements and then in double, as elsewhere.
-constexpr std::size_t kEnergyBlock = 4096;
-// The two sweeps leave gaps in the stream of reads that the CPU's own prefetcher does not bridge.
-constexpr std::size_t kAhead = 2 * kBlock;
-constexpr std::size_t kLine = 64 / sizeof(float);
-
 template <int kBits>
 constexpr float kTop = kBits == 8 ? 127.0f : 7.0f;
 template <int kBits>
 constexpr std::size_t kCodeBytes = kBlock* kBits / 8;
-
-struct Energies {
-  VF gradient, residual, sent;
-};
-
-HWY_INLINE double total(VF squares) {
-  const F32 d;
-  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares)));
-}
-
-// x - x is zero for finite x and NaN otherwise.
-HWY_INLINE hn::Mask<F32> finite(VF v) { return hn::Eq(hn::Sub(v, v), hn::Zero(F32())); }
-
-HWY_INLINE VI magnitude(VF v) {
-  const I32 di;
-  return hn::And(hn::BitCast(di, v), hn::Set(di, static_cast<std::int32_t>(kMagnitudeBits)));
-}
-
-HWY_INLINE std::uint32_t largest_lane(VI magnitudes) {
-  const I32 di;
-  return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(di, magnitudes)));
-}
-
-// Reads ahead of a block that begins `at`; the last blocks ask for what they have already.
-HWY_INLINE std::size_t ahead_of(std::size_t at, std::size_t size) {
-  return at + kAhead + kBlock <= size ? at + kAhead : at;
-}
-
-HWY_INLINE void prefetch_block(const float* from) {
-  for (std::size_t i = 0; i < kBlock; i += kLine) hwy::Prefetch(from + i);
-}
-
-// The sum of gradient and residual of one block, into `sum`; its largest magnitude.
-HWY_INLINE std::uint32_t accumulate_block(const float* gradient, const float* next_gradient,
-                                          float factor, const float* residual,
-                                          const float* next_residual, float* HWY_RESTRICT sum,
-                                          Energies& energies, std::size_t& nonfinite) {
-  const F32 d;
-  const VF f = hn::Set(d, factor);
-  VI largest = hn::Zero(I32());
-  VF energy = energies.gradient;
-  for (std::size_t line = 0; line < kBlock; line += kLine) {
-    hwy::Prefetch(next_gradient + line);
-    hwy::Prefetch(next_residual + line);
-    for (std::size_t i = line; i < line + kLine; i += kLanes) {
-      const VF raw = hn::LoadU(d, gradient + i);
-      const auto good = finite(raw);
-      if (HWY_UNLIKELY(!hn::AllTrue(d, good))) nonfinite += hn::CountTrue(d, hn::Not(good));
-      const VF old = hn::LoadU(d, residual + i);
-      const VF scaled = hn::IfThenElseZero(good, hn::Mul(raw, f));
-      const VF acc = hn::IfThenElse(good, hn::Add(old, scaled), old);
-      hn::Store(acc, d, sum + i);
-      energy = hn::MulAdd(scaled, scaled, energy);
-      largest = hn::Max(largest, magnitude(acc));
-    }
-  }
-  energies.gradient = energy;
-  return largest_lane(largest);
-}
 
 // One vector of the second sweep: codes (in the lowest bits of each lane), and what they lose.
 HWY_INLINE VU code_vector(const float* sum, float* residual, VF scale, VF inverse,
@@ -142,15 +63,6 @@ HWY_INLINE VU code_vector(const float* sum, float* residual, VF scale, VF invers
   energies.sent = hn::MulAdd(decoded, decoded, energies.sent);
   energies.residual = hn::MulAdd(rest, rest, energies.residual);
   return hn::BitCast(U32(), rounded);
-}
-
-// The lowest bytes of four vectors.
-HWY_INLINE hn::Vec<U8> lowest_bytes(VU a, VU b, VU c, VU d) {
-  const U16 d16;
-  const U8 d8;
-  const auto lower = hn::ConcatEven(d16, hn::BitCast(d16, b), hn::BitCast(d16, a));
-  const auto upper = hn::ConcatEven(d16, hn::BitCast(d16, d), hn::BitCast(d16, c));
-  return hn::ConcatEven(d8, hn::BitCast(d8, upper), hn::BitCast(d8, lower));
 }
 
 HWY_INLINE hn::Vec<U8> code_four(const float* sum, float* residual, VF scale, VF inverse,
@@ -212,21 +124,9 @@ HWY_INLINE std::uint32_t sign_bits(const float* sum) {
     const VF value = hn::Load(d, sum + i);
     const auto negative =
         hn::MaskFromVec(hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(I32(), value))));
-    std::uint8_t bits[8] = {};  // stores of masks may be longer than they need to be
-    hn::StoreMaskBits(d, negative, bits);
-    std::uint32_t part;
-    std::memcpy(&part, bits, sizeof(part));
-    word |= (part & ((1u << kLanes) - 1)) << i;
+    word |= bits_of(negative) << i;
   }
   return word;
-}
-
-// The bits of `word` from `first` on as sign bits of the lanes.
-HWY_INLINE VF signs_of(std::uint32_t word, std::size_t first) {
-  const F32 d;
-  const U32 du;
-  const VU distance = hn::Sub(hn::Set(du, 31 - static_cast<std::uint32_t>(first)), hn::Iota(du, 0));
-  return hn::And(hn::BitCast(d, hn::Shl(hn::Set(du, word), distance)), hn::SignBit(d));
 }
 
 HWY_INLINE void code_signs(const float* sum, float* residual, VF scale, std::uint8_t* codes,
@@ -241,15 +141,6 @@ HWY_INLINE void code_signs(const float* sum, float* residual, VF scale, std::uin
       hn::StoreU(rest, d, residual + j);
       energies.residual = hn::MulAdd(rest, rest, energies.residual);
     }
-  }
-}
-
-HWY_INLINE void keep_block(const float* sum, float* residual, Energies& energies) {
-  const F32 d;
-  for (std::size_t i = 0; i < kBlock; i += kLanes) {
-    const VF acc = hn::Load(d, sum + i);
-    hn::StoreU(acc, d, residual + i);
-    energies.residual = hn::MulAdd(acc, acc, energies.residual);
   }
 }
 
@@ -344,13 +235,6 @@ Quantised Quantise(int bits, std::span<const float> gradient, float factor,
 }
 
 template <bool kAdd>
-HWY_INLINE void put(VF decoded, VF factor, float* to) {
-  const F32 d;
-  const VF value = hn::Mul(factor, decoded);
-  hn::StoreU(kAdd ? hn::Add(hn::LoadU(d, to), value) : value, d, to);
-}
-
-template <bool kAdd>
 HWY_INLINE void decode_bytes(const std::int8_t* codes, VF scale, VF factor, std::size_t count,
                              float* values) {
   const F32 d;
@@ -374,6 +258,18 @@ HWY_INLINE void spread(const std::uint8_t* pairs, std::int8_t* codes) {
   }
 }
 
+// Two bits to a byte each, eight at a time.
+HWY_INLINE void spread_twos(const std::uint8_t* fours, std::int8_t* codes) {
+  for (std::size_t i = 0; i < kBlock / 4; i += 2) {
+    std::uint64_t x = fours[i] | fours[i + 1] << 8;
+    x = (x | x << 24) & 0x000000ff000000ff;
+    x = (x | x << 12) & 0x000f000f000f000f;
+    x = (x | x << 6) & 0x0303030303030303;
+    x |= (x >> 1 & 0x0101010101010101) * 0xfc;  // the sign, upwards
+    std::memcpy(codes + 4 * i, &x, sizeof(x));
+  }
+}
+
 template <int kBits, bool kAdd>
 HWY_INLINE void dequantise_block(const std::uint8_t* codes, float scale, VF factor, float* values) {
   const F32 d;
@@ -383,6 +279,10 @@ HWY_INLINE void dequantise_block(const std::uint8_t* codes, float scale, VF fact
   } else if constexpr (kBits == 4) {
     HWY_ALIGN std::int8_t wide[kBlock];
     spread(codes, wide);
+    decode_bytes<kAdd>(wide, s, factor, kBlock, values);
+  } else if constexpr (kBits == 2) {
+    HWY_ALIGN std::int8_t wide[kBlock];
+    spread_twos(codes, wide);
     decode_bytes<kAdd>(wide, s, factor, kBlock, values);
   } else {
     for (std::size_t i = 0; i < kBlock; i += 32) {
@@ -420,12 +320,14 @@ void dequantise_bits(const std::byte* in, float factor, std::span<float> values)
 void Dequantise(int bits, std::span<const std::byte> in, float factor, std::span<float> values) {
   if (bits == 8) return dequantise_bits<8, false>(in.data(), factor, values);
   if (bits == 4) return dequantise_bits<4, false>(in.data(), factor, values);
+  if (bits == 2) return dequantise_bits<2, false>(in.data(), factor, values);
   dequantise_bits<1, false>(in.data(), factor, values);
 }
 
 void DequantiseAdd(int bits, std::span<const std::byte> in, float factor, std::span<float> values) {
   if (bits == 8) return dequantise_bits<8, true>(in.data(), factor, values);
   if (bits == 4) return dequantise_bits<4, true>(in.data(), factor, values);
+  if (bits == 2) return dequantise_bits<2, true>(in.data(), factor, values);
   dequantise_bits<1, true>(in.data(), factor, values);
 }
 

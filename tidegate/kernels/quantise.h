@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense gradients in 8, 4 or 1 bit, with error feedback. Elements come in blocks of 256 (the last
-// may be shorter), each written as a scale (fp32, little endian) and its codes:
+// Dense gradients in 8, 4 or 1 bit, with error feedback; kernels/stochastic.h writes the same
+// codes, and 2 bits, without. Elements come in blocks of 256 (the last may be shorter), each
+// written as a scale (fp32, little endian) and its codes:
 //   8  signed bytes -127..127: element = code * scale, scale = largest magnitude / 127
 //   4  -7..7 in two's complement, two to a byte, the earlier one in the lower half
+//   2  -1..1 likewise, four to a byte
 //   1  a bit per element, lowest first, set where it is negative: element = +-scale,
 //      scale = mean magnitude of the block
 // Bits without an element are zero. A block whose scale would not be a normal number (all zero, too
@@ -21,27 +23,37 @@ constexpr std::size_t quantise_blocks(std::size_t count) {
   return (count + kQuantiseBlock - 1) / kQuantiseBlock;
 }
 
-// Bytes of `count` elements in 8, 4 or 1 `bits`. Whole blocks end on a byte, so only the last one
-// can leave bits unused.
+// Bytes of `count` elements in 8, 4, 2 or 1 `bits`. Whole blocks end on a byte, so only the last
+// one can leave bits unused.
 constexpr std::size_t quantised_bytes(int bits, std::size_t count) {
   return quantise_blocks(count) * sizeof(float) + (count * static_cast<std::size_t>(bits) + 7) / 8;
 }
 
 struct Quantised {
-  double gradient = 0;        // |factor * gradient|^2 over its finite elements
-  double residual = 0;        // |residual|^2 afterwards
-  double sent = 0;            // |decoded|^2
-  std::size_t nonfinite = 0;  // how many elements of the gradient are NaN or Inf
+  double gradient = 0;  // |factor * gradient|^2 over its finite elements
+  double residual = 0;  // |residual|^2 afterwards
+  double sent = 0;      // |decoded|^2
+  // How many sums are NaN or Inf, because the gradient is or is too large.
+  std::size_t nonfinite = 0;
+
+  Quantised& operator+=(const Quantised& other) {
+    gradient += other.gradient;
+    residual += other.residual;
+    sent += other.sent;
+    nonfinite += other.nonfinite;
+    return *this;
+  }
 };
 
-// Adds factor * gradient to the residual (rounded twice; where the gradient is not finite the
-// residual stays), writes that, and leaves in the residual what the codes lose. With 8 and 4 bits
+// Adds factor * gradient to the residual (rounded twice; where the sum is not finite the residual
+// stays), writes that, and leaves in the residual what the codes lose. With 8 and 4 bits
 // residual + decoded is the sum again, bit for bit but for the sign of zeros. out.size() ==
 // quantised_bytes(bits, gradient.size()); bits is 8, 4 or 1.
 Quantised quantise(int bits, std::span<const float> gradient, float factor,
                    std::span<float> residual, std::span<std::byte> out);
 
-// values = factor * decoded. in.size() == quantised_bytes(bits, values.size()), any bytes.
+// values = factor * decoded. in.size() == quantised_bytes(bits, values.size()), any bytes; bits is
+// 8, 4, 2 or 1.
 void dequantise(int bits, std::span<const std::byte> in, float factor, std::span<float> values);
 
 // values += factor * decoded, rounded after each.

@@ -26,6 +26,27 @@ inline float mean_scale(float sum, std::size_t count) {
   return std::isnormal(mean) ? mean : 0.0f;
 }
 
+// Of the elements below zero and of the others.
+struct Means {
+  float below = 0;
+  float above = 0;
+  bool sendable = false;
+  double energy = 0;  // of the elements, each replaced by its mean
+};
+
+inline Means means_of(float sum_below, std::size_t below, float sum_above, std::size_t above) {
+  const auto mean = [](float sum, std::size_t count) {
+    return count == 0 ? 0.0f : sum / static_cast<float>(count);
+  };
+  const double b = mean(sum_below, below);
+  const double a = mean(sum_above, above);
+  if (!std::isfinite(a) || !std::isfinite(b)) return {};
+  return {.below = static_cast<float>(b),
+          .above = static_cast<float>(a),
+          .sendable = true,
+          .energy = static_cast<double>(below) * b * b + static_cast<double>(above) * a * a};
+}
+
 // For a scale that was agreed upon elsewhere.
 inline LinearScale given_scale(float scale) {
   if (!std::isnormal(scale)) return {};

@@ -63,12 +63,13 @@ Quantised quantise(int bits, std::span<const float> gradient, float factor,
                    std::span<float> residual, std::span<std::byte> out) {
   Quantised result;
   for (std::size_t i = 0; i < gradient.size(); ++i) {
-    if (!std::isfinite(gradient[i])) {
+    const float scaled = factor * gradient[i];
+    const float sum = residual[i] + scaled;
+    if (!std::isfinite(sum)) {
       ++result.nonfinite;
       continue;
     }
-    const float scaled = factor * gradient[i];
-    residual[i] += scaled;
+    residual[i] = sum;
     result.gradient += square(scaled);
   }
   for_each_block(bits, out, residual, [&](std::byte* block, std::span<float> values) {

@@ -11,7 +11,7 @@ namespace {
 
 // 16-bit buckets that are sent whole travel in their own number type.
 bool native(const ReadyBucket& ready, const Choice& choice) {
-  return ready.element != Element::f32 && !choice.method->error_feedback;
+  return ready.element != Element::f32 && choice.method->whole;
 }
 
 template <typename T>

@@ -12,7 +12,7 @@
 //       16     4  bucket
 //       20     4  round
 //       24     4  rank
-//       28     4  count, entries in the payload
+//       28     4  count, entries in the payload (wire/dense.h: a flag)
 //       32     8  elements of the dense vector the entries belong to
 //       40     8  payload length in bytes
 //       48     8  XXH3 of the 48 bytes above and the payload
@@ -29,7 +29,7 @@ namespace tidegate::wire {
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kHeaderBytes = 56;
 
-enum class Kind : std::uint8_t { sparse = 1, indices = 2, record = 3 };
+enum class Kind : std::uint8_t { sparse = 1, indices = 2, record = 3, dense = 4 };
 
 // What a message is about: both sides know this before it is sent.
 struct Stamp {

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/quantiser.h"
+
+namespace tidegate {
+namespace {
+
+constexpr FeedbackCode kInt8 = feedback_code<8>();
+
+}  // namespace
+
+Method int8_row() {
+  return quantiser_row<kInt8>("int8", "every element in 8 bits, with a scale per 256");
+}
+
+}  // namespace tidegate
