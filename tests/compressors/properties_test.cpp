@@ -27,12 +27,18 @@ struct Rounding {
 Rounding rounding_of(const Method& method) {
   if (method.name == "fp16") return {.relative = 0x1p-11, .absolute = 0x1p-24};
   if (method.name == "bf16") return {.relative = 0x1p-8};
-  if (method.name == "topk") return {.relative = 0x1p-8};  // sends bf16
+  // Sparsifiers whose values have a code send bf16.
+  if (method.level == Level::ratio && !method.bits.empty()) return {.relative = 0x1p-8};
   return {};
 }
 
 bool is_sparsifier(const Method& method) {
   return method.level == Level::ratio && method.error_feedback;
+}
+
+// Those that try thresholds and send what they find, if it is less than k.
+bool may_send_less(const Method& method) {
+  return method.name == "dgc" || method.name == "redsync" || method.name == "sidco";
 }
 
 std::vector<std::string_view> names_of_methods(bool sparsifiers_only) {
@@ -259,6 +265,7 @@ TEST_P(EveryMethod, GivesTheSameBytesOnAnyNumberOfThreads) {
 }
 
 TEST_P(EverySparsifier, KnowsTheGainOfItsOwnSelection) {
+  if (method_.name == "randomk") return;  // never looks at magnitudes
   constexpr std::size_t kElements = 100'000;
   Averaging averaging(make_choice(method_.name, 0.1), 1, kElements);
   Vectors gradients = make_gradients(1, kElements, 3);
@@ -291,7 +298,9 @@ TEST_P(EveryMethod, ReportsWhatItSaw) {
         const Report& report = averaging.report(rank);
         EXPECT_TRUE(report.finite);
         const std::size_t kept = kept_elements(c.elements, c.choice.ratio);
-        if (report.sent_elements != kept) {  // only if the rest is zero
+        if (may_send_less(method_)) {
+          EXPECT_LE(report.sent_elements, kept);
+        } else if (report.sent_elements != kept) {  // only if the rest is zero
           std::size_t not_zero = 0;
           for (std::size_t i = 0; i < c.elements; ++i) {
             if (old[rank][i] + gradients[rank][i] / 4.0f != 0) ++not_zero;
@@ -500,7 +509,10 @@ TEST_P(EverySparsifier, WhatWaitsIsSentInTheEnd) {
   Averaging averaging(make_choice(method_.name, 0.1), kRanks, kElements);
   Vectors first = make_gradients(kRanks, kElements, 5);
   averaging.step(first);
-  for (int step = 0; step < 10 * kRanks; ++step) {
+  // Those that send less need longer; of what is drawn by chance 50 * 0.9^300 = 1e-12 is left.
+  const bool slow = may_send_less(method_) || method_.name == "randomk";
+  const int steps = slow ? 300 : 10 * kRanks;
+  for (int step = 0; step < steps; ++step) {
     Vectors zeros(kRanks, Vector(kElements));
     averaging.step(zeros);
   }

@@ -20,8 +20,9 @@ std::string list_names(const Items& items, Name name_of) {
 }  // namespace
 
 std::span<const Method> methods() {
-  static const std::array table = {dense_row(), fp16_row(),        bf16_row(),
-                                   topk_row(),  artopk_star_row(), artopk_var_row()};
+  static const std::array table = {dense_row(),       fp16_row(),       bf16_row(),   topk_row(),
+                                   artopk_star_row(), artopk_var_row(), lwtopk_row(), randomk_row(),
+                                   dgc_row(),         redsync_row(),    sidco_row(),  mstopk_row()};
   return table;
 }
 

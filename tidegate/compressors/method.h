@@ -130,5 +130,11 @@ Method bf16_row();
 Method topk_row();
 Method artopk_star_row();
 Method artopk_var_row();
+Method lwtopk_row();
+Method randomk_row();
+Method dgc_row();
+Method redsync_row();
+Method sidco_row();
+Method mstopk_row();
 
 }  // namespace tidegate

@@ -90,13 +90,17 @@ void Selection::take_in_by_layer(const Bucket& bucket, std::span<const LayerShar
 }
 
 void Selection::only_take_in(const Bucket& bucket, std::span<float> residual) {
-  incoming_ = kernels::accumulate(bucket.gradient, 1.0f / bucket.loss_scale, residual);
+  only_take_in(bucket, 1.0f / bucket.loss_scale, residual);
+}
+
+void Selection::only_take_in(const Bucket& bucket, float factor, std::span<float> residual) {
+  incoming_ = kernels::accumulate(bucket.gradient, factor, residual);
   magnitudes_ = {};
   show_own(0);
 }
 
-void Selection::only_take_in(const Bucket& bucket, float factor, float momentum,
-                             std::span<float> velocity, std::span<float> residual) {
+void Selection::only_take_in_velocity(const Bucket& bucket, float factor, float momentum,
+                                      std::span<float> velocity, std::span<float> residual) {
   incoming_ = kernels::accumulate_velocity(bucket.gradient, factor, momentum, velocity, residual);
   magnitudes_ = {};
   show_own(0);

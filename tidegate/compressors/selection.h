@@ -45,9 +45,11 @@ class Selection {
                         kernels::Keep keep, std::span<float> residual, Element sent = Element::f32);
   // residual += gradient; takes nothing.
   void only_take_in(const Bucket& bucket, std::span<float> residual);
-  // residual += velocity = momentum * velocity + factor * gradient; takes nothing.
-  void only_take_in(const Bucket& bucket, float factor, float momentum, std::span<float> velocity,
-                    std::span<float> residual);
+  // The same of factor * gradient.
+  void only_take_in(const Bucket& bucket, float factor, std::span<float> residual);
+  // The same of a velocity, which becomes momentum * velocity + factor * gradient before.
+  void only_take_in_velocity(const Bucket& bucket, float factor, float momentum,
+                             std::span<float> velocity, std::span<float> residual);
   // For magnitudes(), after a residual that was only taken in.
   void look_at(std::span<const float> residual, std::uint64_t seed);
   // Adds the lowest indices that are not entries yet, until there are `kept`.
