@@ -106,6 +106,8 @@ class EverySparsifier : public EveryMethod {
     for (const Case& c : cases()) {
       if (method_.bits.empty()) coded.push_back(c);
       for (const int bits : method_.bits) {
+        // All methods share the codes: two numbers of ranks are enough for all but the default.
+        if (bits != method_.bits.front() && c.ranks > 1 && c.ranks < kMostRanks) continue;
         Case other = c;
         other.choice.bits = bits;
         coded.push_back(other);
