@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it selects is held against vectors in golden_test.cpp.
+// What it selects is held against vectors in sparsifier_test.cpp.
 #include <gtest/gtest.h>
 
 #include "tests/compressors/averaging.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparsifiers against vectors written by tools/golden_methods.py.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,7 +24,8 @@ std::vector<std::size_t> not_zero(const Vector& values) {
   return indices;
 }
 
-TEST(Golden, SparsifiersSelectWhatTheirDefinitionsSay) {
+// Vectors written by tools/golden_methods.py.
+TEST(Sparsifiers, SelectWhatTheirDefinitionsSay) {
   std::ifstream file(TIDEGATE_TEST_DATA "/sparsifiers_golden.txt");
   ASSERT_TRUE(file) << "cannot read " TIDEGATE_TEST_DATA "/sparsifiers_golden.txt";
   Vector values;
@@ -62,7 +62,7 @@ TEST(Golden, SparsifiersSelectWhatTheirDefinitionsSay) {
 }
 
 // C at a strong ratio out of a weaker selection is C at that ratio at once.
-TEST(Golden, AStrongerLevelOutOfAWeakerOneIsThatLevel) {
+TEST(Sparsifiers, AStrongerLevelOutOfAWeakerOneIsThatLevel) {
   const Layers layers{{"a", 20'000}, {"b", 3}, {"c", 0}, {"d", 9'000}, {"e", 1}};
   for (const char* method : {"topk", "lwtopk", "randomk"}) {
     SCOPED_TRACE(method);
