@@ -74,7 +74,8 @@ def attach(
     optimizer  the optimizer that steps it
     policy     "fixed" (with method, and ratio for methods that have one), "schedule:levels=..." or
                "schedule:file=...", or an object of tidegate.policies
-    method     dense, fp16, bf16, topk, artopk-star, artopk-var
+    method     dense, fp16, bf16, topk, artopk-star, artopk-var, lwtopk, randomk, dgc, redsync,
+               sidco, mstopk
     ratio      share of the elements that is sent, in (0, 1]
     route      how contributions come together; "auto" = the cheapest the method can take
     scaler     the GradScaler, if there is one
