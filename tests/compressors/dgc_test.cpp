@@ -228,7 +228,7 @@ TEST(Dgc, ABadNumberIsNotClippedAwayAndDoesNotReachTheVelocity) {
   EXPECT_EQ(results[0], (Vector{0, 0.75f}));
 }
 
-TEST(Dgc, VelocityGoesWithACheckpointAndThroughAnotherMethod) {
+TEST(Dgc, VelocityGoesWithACheckpoint) {
   Settings settings = fixed("dgc", "0.1");
   settings.options["momentum"] = "0.5";
   Job job(2, settings);
