@@ -108,6 +108,23 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
                        effort.seconds, [&] { kernels::accumulate(v.gradient, 1.0f, v.residual); },
                        roofline),
                    "x axpy", n > 1'000'000 ? 1.03 : 1.10));
+        Pages velocity(n, pages);
+        report(row(
+            "momentum and accumulate", n, kNone,
+            compare(
+                effort.seconds,
+                [&] { kernels::accumulate_velocity(v.gradient, 1.0f, 0.9f, velocity, v.residual); },
+                roofline),
+            "x axpy", kNone));
+        report(row("smallest and sum above a threshold", n, kNone,
+                   compare(
+                       effort.seconds,
+                       [&] {
+                         volatile double sum = kernels::measure_above(v.gradient, 0x3fa00000).sum;
+                         (void)sum;
+                       },
+                       roofline),
+                   "x axpy", kNone));
       }
     }
   }

@@ -76,8 +76,7 @@ def attach(
     optimizer  the optimizer that steps it
     policy     "fixed" (with method, and ratio or rank for methods that have one),
                "schedule:levels=..." or "schedule:file=...", or an object of tidegate.policies
-    method     dense, fp16, bf16, topk, artopk-star, artopk-var, powersgd, int8, int4, sign, onebit,
-               qsgd, terngrad
+    method     one of `tidegate methods`: dense, fp16, bf16, topk, powersgd, int8, ...
     ratio      share of the elements that is sent, in (0, 1]
     rank       of the matrices that are sent, from 1 to 8
     route      how contributions come together; "auto" = the cheapest the method can take

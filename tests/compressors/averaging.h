@@ -32,7 +32,10 @@ inline double level_of(const Method& method, double ratio) {
 class Averaging {
  public:
   Averaging(const Choice& choice, int ranks, std::size_t elements, std::size_t threads = 1)
-      : Averaging(choice, ranks, matrix_and_rest(elements), threads) {}
+      : Averaging(choice, ranks,
+                  choice.method->level == Level::rank ? matrix_and_rest(elements)
+                                                      : Layers{{"all", elements}},
+                  threads) {}
 
   Averaging(const Choice& choice, int ranks, const Layers& layers, std::size_t threads = 1)
       : residuals(static_cast<std::size_t>(ranks),

@@ -31,7 +31,8 @@ struct Rounding {
 Rounding rounding_of(const Method& method) {
   if (method.name == "fp16") return {.relative = 0x1p-11, .absolute = 0x1p-24};
   if (method.name == "bf16") return {.relative = 0x1p-8};
-  if (method.name == "topk") return {.relative = 0x1p-8};  // sends bf16
+  // Sparsifiers whose values have a code send bf16.
+  if (method.level == Level::ratio && !method.bits.empty()) return {.relative = 0x1p-8};
   // Sums along rows and columns, up to 33 long here, and factors that are orthonormal up to that.
   if (method.level == Level::rank) return {.of_norm = 33 * 0x1p-24};
   if (method.name == "int8") return {.of_largest = 0.5 / 127};
@@ -57,6 +58,11 @@ bool holds_back(const Choice& choice) { return choice.route == Route::owner; }
 
 bool is_sparsifier(const Method& method) {
   return method.level == Level::ratio && method.error_feedback;
+}
+
+// Those that try thresholds and send what they find, if it is less than k.
+bool may_send_less(const Method& method) {
+  return method.name == "dgc" || method.name == "redsync" || method.name == "sidco";
 }
 
 std::vector<std::string_view> names_of_methods(bool sparsifiers_only) {
@@ -134,6 +140,8 @@ class EverySparsifier : public EveryMethod {
     for (const Case& c : cases()) {
       if (method_.bits.empty()) coded.push_back(c);
       for (const int bits : method_.bits) {
+        // All methods share the codes: two numbers of ranks are enough for all but the default.
+        if (bits != method_.bits.front() && c.ranks > 1 && c.ranks < kMostRanks) continue;
         Case other = c;
         other.choice.bits = bits;
         coded.push_back(other);
@@ -318,6 +326,7 @@ TEST_P(EveryMethod, GivesTheSameBytesOnAnyNumberOfThreads) {
 }
 
 TEST_P(EverySparsifier, KnowsTheGainOfItsOwnSelection) {
+  if (method_.name == "randomk") return;  // never looks at magnitudes
   constexpr std::size_t kElements = 100'000;
   Averaging averaging(make_choice(method_.name, 0.1), 1, kElements);
   Vectors gradients = make_gradients(1, kElements, 3);
@@ -354,6 +363,8 @@ TEST_P(EveryMethod, ReportsWhatItSaw) {
           std::size_t bytes = 0;
           for (const Round& round : averaging.announced()) bytes += round.bytes;
           EXPECT_EQ(4 * report.sent_elements, bytes);
+        } else if (may_send_less(method_)) {
+          EXPECT_LE(report.sent_elements, kept);
         } else if (report.sent_elements != kept) {  // only if the rest is zero
           std::size_t not_zero = 0;
           for (std::size_t i = 0; i < c.elements; ++i) {
@@ -574,7 +585,10 @@ TEST_P(EverySparsifier, WhatWaitsIsSentInTheEnd) {
   Averaging averaging(make_choice(method_.name, 0.1), kRanks, kElements);
   Vectors first = make_gradients(kRanks, kElements, 5);
   averaging.step(first);
-  for (int step = 0; step < 10 * kRanks; ++step) {
+  // Those that send less need longer; of what is drawn by chance 50 * 0.9^300 = 1e-12 is left.
+  const bool slow = may_send_less(method_) || method_.name == "randomk";
+  const int steps = slow ? 300 : 10 * kRanks;
+  for (int step = 0; step < steps; ++step) {
     Vectors zeros(kRanks, Vector(kElements));
     averaging.step(zeros);
   }

@@ -437,7 +437,7 @@ TEST(Ranges, CoverAllElementsAndBeginWithABlock) {
 
 // --- golden numbers ---
 
-// As in tools/golden_methods.py.
+// As in tools/golden_quantisers.py.
 Vectors golden_input(int step) {
   Vectors gradients(3, Vector(600));
   for (int rank = 0; rank < 3; ++rank) {

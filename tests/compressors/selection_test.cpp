@@ -78,5 +78,34 @@ TEST(Selection, ShowsNumbersThatAreNotFiniteAndTakesNothing) {
   EXPECT_EQ(selection.values()[1], -kInf);
 }
 
+TEST(Selection, TakesAndCutsLayerByLayer) {
+  Floats gradient{9, 8, 7, 6, -1, 3, 2};
+  Floats residual(7);
+  Workers workers;
+  Selection selection(workers);
+  const std::vector<LayerShare> weaker{{4, 3}, {0, 0}, {3, 2}};
+  selection.take_in_by_layer({.gradient = gradient}, weaker, kernels::Keep::exactly, residual);
+  EXPECT_EQ(indices_of(selection), (Indices{0, 1, 2, 5, 6}));
+  EXPECT_EQ(residual, (Floats{0, 0, 0, 6, -1, 0, 0}));
+  EXPECT_EQ(selection.incoming().gradient, 81 + 64 + 49 + 36 + 1 + 9 + 4);
+  EXPECT_EQ(selection.magnitudes().elements(), 7);
+  const std::vector<LayerShare> stronger{{4, 1}, {0, 0}, {3, 1}};
+  selection.cut_by_layer(stronger, residual);
+  EXPECT_EQ(indices_of(selection), (Indices{0, 5}));
+  EXPECT_EQ(values_of(selection), (Floats{9, 3}));
+  EXPECT_EQ(residual, (Floats{0, 8, 7, 6, -1, 0, 2}));
+}
+
+TEST(Selection, PutsBackWhatIsRefused) {
+  Floats gradient{5, -6, 7, 8};
+  Floats residual(4);
+  Workers workers;
+  Selection selection(workers);
+  selection.take_in({.gradient = gradient}, 3, kernels::Keep::exactly, residual);
+  selection.keep_if([](float value) { return value > 0; }, residual);
+  EXPECT_EQ(indices_of(selection), (Indices{2, 3}));
+  EXPECT_EQ(residual, (Floats{5, -6, 0, 0}));
+}
+
 }  // namespace
 }  // namespace tidegate

@@ -97,6 +97,25 @@ TEST(TopK, Contracts) {
   }
 }
 
+// Long enough that a sample alone would miss some: exactly k in fp32 keeps the bound without addend
+// but for the rounding of sums.
+TEST(TopK, ExactlyKContracts) {
+  constexpr std::size_t kElements = 20'000;
+  for (const double ratio : {0.001, 0.01, 0.1}) {
+    Choice choice = make_choice("topk", ratio, "auto", 32);
+    choice.keep = kernels::Keep::exactly;
+    Averaging averaging(choice, 1, kElements);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      Vectors results = make_gradients(1, kElements, step);
+      Vectors before = averaging.residuals;
+      oracle::add(before, results);
+      averaging.step(results);
+      ASSERT_EQ(averaging.report(0).sent_elements, kept_elements(kElements, ratio));
+      ASSERT_LE(energy_of(averaging.residuals[0]), (1 - ratio + 1e-12) * energy_of(before[0]));
+    }
+  }
+}
+
 TEST(TopK, ShowsAsManyBadNumbersAsItsMessageHolds) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   Averaging averaging(make_choice("topk", 0.4), 2, 5);

@@ -16,12 +16,14 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class Accumulate : public OnEveryTarget {};
+class AccumulateVelocity : public OnEveryTarget {};
 class Scale : public OnEveryTarget {};
 class MoveShare : public OnEveryTarget {};
 class SumOfSquares : public OnEveryTarget {};
 class MoveOut : public OnEveryTarget {};
 class AllFinite : public OnEveryTarget {};
 TIDEGATE_ON_EVERY_TARGET(Accumulate);
+TIDEGATE_ON_EVERY_TARGET(AccumulateVelocity);
 TIDEGATE_ON_EVERY_TARGET(Scale);
 TIDEGATE_ON_EVERY_TARGET(MoveShare);
 TIDEGATE_ON_EVERY_TARGET(SumOfSquares);
@@ -68,6 +70,48 @@ TEST_P(Accumulate, RoundsProductAndSumSeparately) {
   Block<float> residual(std::vector<float>(65, -0.3f), 2);
   accumulate(gradient.span(), 0.1f, residual.span());
   for (float value : residual.span()) EXPECT_EQ(value, sum);
+}
+
+TEST_P(AccumulateVelocity, AgreesWithTheReference) {
+  for (const Family& moving : {kFamilies[0], kFamilies[4], kFamilies[8]}) {
+    SCOPED_TRACE(testing::Message() << "velocity " << moving.name);
+    for_each_input([&](const Family& family, std::size_t size, std::size_t offset) {
+      const std::vector<float> gradient = make(family, size, 1);
+      std::vector<float> velocity = make(moving, size, 2);
+      // What is kept between steps is finite.
+      for (float& value : velocity) value = std::isfinite(value) ? value : 1.0f;
+      const std::vector<float> residual = make(kFamilies[0], size, 3);
+      Block<float> incoming(gradient, offset);
+      Block<float> got_velocity(velocity, offset);
+      Block<float> got(residual, 3 - offset);
+      Block<float> expected_velocity(velocity, 0);
+      Block<float> expected(residual, 0);
+      const Accumulated sums =
+          accumulate_velocity(incoming.span(), 0.3f, 0.9f, got_velocity.span(), got.span());
+      const Accumulated truth = reference::accumulate_velocity(
+          gradient, 0.3f, 0.9f, expected_velocity.span(), expected.span());
+      EXPECT_TRUE(same_bits(got_velocity, expected_velocity));
+      EXPECT_TRUE(same_bits(got, expected));
+      EXPECT_EQ(sums.nonfinite, truth.nonfinite);
+      EXPECT_TRUE(energy_near(sums.gradient, truth.gradient, size));
+      EXPECT_TRUE(energy_near(sums.residual, truth.residual, size));
+    });
+  }
+}
+
+TEST_P(AccumulateVelocity, KeepsBothWhereTheGradientIsNotFinite) {
+  Block<float> gradient({1.0f, kNan, kInf, 2.0f}, 0);
+  Block<float> velocity({4.0f, 8.0f, 12.0f, 16.0f}, 0);
+  Block<float> residual({10.0f, 20.0f, 30.0f, 40.0f}, 0);
+  const Accumulated sums =
+      accumulate_velocity(gradient.span(), 1.0f, 0.5f, velocity.span(), residual.span());
+  Block<float> faster({3.0f, 8.0f, 12.0f, 10.0f}, 0);
+  Block<float> expected({13.0f, 20.0f, 30.0f, 50.0f}, 0);
+  EXPECT_TRUE(same_bits(velocity, faster));
+  EXPECT_TRUE(same_bits(residual, expected));
+  EXPECT_EQ(sums.nonfinite, 2u);
+  EXPECT_DOUBLE_EQ(sums.gradient, 5.0);
+  EXPECT_DOUBLE_EQ(sums.product, 10.0 + 80.0);
 }
 
 TEST_P(Scale, AgreesWithTheReference) {

@@ -181,6 +181,11 @@ TEST_P(Threshold, KernelsAgreeWithTheReference) {
       const std::uint32_t threshold = reference::magnitude(at);
       EXPECT_EQ(count_above(Block<float>(content, offset).span(), threshold),
                 reference::count_above(content, threshold));
+      const MagnitudesAbove above = measure_above(Block<float>(content, offset).span(), threshold);
+      const MagnitudesAbove truth = reference::measure_above(content, threshold);
+      EXPECT_EQ(above.count, truth.count);
+      EXPECT_EQ(above.smallest, truth.smallest);
+      EXPECT_TRUE(energy_near(above.sum, truth.sum, size));
       for (const std::size_t room : {std::size_t{0}, size / 3, size}) {
         Block<float> got(content, offset);
         Block<float> expected(content, 0);

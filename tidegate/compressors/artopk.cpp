@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/compressors/artopk.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "tidegate/base/error.h"
 
 namespace tidegate {
@@ -42,36 +39,12 @@ void ArTopK::take_values(const Bucket& bucket, std::span<float> residual) {
     }
     chosen_.take_at(roots_indices_, residual);
   }
-  // All ranks reduce the same number of values, whatever root chose.
-  summed_.resize(kept_);
-  std::ranges::fill(summed_, 0.0f);
-  std::ranges::copy(chosen_.values(), summed_.begin());
-  // A NaN or Inf of this rank lies anywhere, the exchange only looks at root's indices: the sum is
-  // made non-finite so that every rank learns of it.
-  if (!chosen_.gradient_was_finite() && !summed_.empty()) {
-    summed_[0] = std::numeric_limits<float>::quiet_NaN();
-  }
+  prepare_sum(kept_);
 }
 
 void ArTopK::finish(const Bucket& bucket) {
-  const std::size_t sent = chosen_.indices().size();
-  report_ = {.gradient_energy = chosen_.incoming().gradient,
-             .sent_energy = chosen_.energy(),
-             // Squares add up over disjoint elements; rounding must not make them negative.
-             .residual_energy = std::max(0.0, chosen_.incoming().residual - chosen_.energy()),
-             .weaker_energy = weaker_energy_,
-             .overlap = chosen_.incoming().product,
-             .sent_elements = sent,
-             .finite = kernels::all_finite(summed_),
-             .root = stamp_.rank,
-             .magnitudes = chosen_.magnitudes()};
-  std::ranges::fill(bucket.gradient, 0.0f);
-  if (!report_.finite) {
-    // Where it came from is not known: the first element shows it to the user.
-    bucket.gradient[0] = std::numeric_limits<float>::quiet_NaN();
-  }
-  const float share = bucket.loss_scale / static_cast<float>(place_.ranks);
-  kernels::scatter_add(bucket.gradient, chosen_.indices(), summed_.span().first(sent), share);
+  AgreedIndices::finish(bucket);
+  report_.root = stamp_.rank;
 }
 
 std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice) {

@@ -4,15 +4,14 @@
 // number of ranks. The rows artopk-star and artopk-var differ in who is root.
 #pragma once
 
-#include "tidegate/compressors/selection.h"
+#include "tidegate/compressors/agreed_indices.h"
 #include "tidegate/wire/sparse.h"
 
 namespace tidegate {
 
-class ArTopK : public Compressor {
+class ArTopK : public AgreedIndices {
  public:
-  ArTopK(Place place, Workers& workers) : place_(place), chosen_(workers) {}
-  void restore(std::span<float> residual) override { chosen_.put_back(residual); }
+  using AgreedIndices::AgreedIndices;
 
  protected:
   // residual += gradient, and the top-k of it.
@@ -25,14 +24,10 @@ class ArTopK : public Compressor {
   // The sum has arrived in summed_.
   void finish(const Bucket& bucket);
 
-  const Place place_;
-  Selection chosen_;
-  double weaker_energy_ = 0;
   std::size_t kept_ = 0;
   wire::Stamp stamp_;  // of root's message
   Buffer<std::byte> indices_;
   Buffer<std::uint32_t> roots_indices_;
-  Buffer<float> summed_;
 };
 
 std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice);

@@ -20,10 +20,11 @@ std::string list_names(const Items& items, Name name_of) {
 }  // namespace
 
 std::span<const Method> methods() {
-  static const std::array table = {dense_row(),       fp16_row(),       bf16_row(),     topk_row(),
-                                   artopk_star_row(), artopk_var_row(), powersgd_row(), int8_row(),
-                                   int4_row(),        sign_row(),       onebit_row(),   qsgd_row(),
-                                   terngrad_row()};
+  static const std::array table = {
+      dense_row(), fp16_row(),     bf16_row(),        int8_row(),       int4_row(),
+      topk_row(),  lwtopk_row(),   randomk_row(),     dgc_row(),        redsync_row(),
+      sidco_row(), mstopk_row(),   artopk_star_row(), artopk_var_row(), powersgd_row(),
+      qsgd_row(),  terngrad_row(), sign_row(),        onebit_row()};
   return table;
 }
 

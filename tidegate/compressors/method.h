@@ -138,5 +138,11 @@ Method sign_row();
 Method onebit_row();
 Method qsgd_row();
 Method terngrad_row();
+Method lwtopk_row();
+Method randomk_row();
+Method dgc_row();
+Method redsync_row();
+Method sidco_row();
+Method mstopk_row();
 
 }  // namespace tidegate

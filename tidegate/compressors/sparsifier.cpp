@@ -42,14 +42,14 @@ struct OwnerSlots {
   }
 };
 
-std::uint64_t seed_of(std::int64_t step, int bucket) {
-  return static_cast<std::uint64_t>(step) * 1'000'003u + static_cast<std::uint64_t>(bucket);
-}
-
 }  // namespace
 
 std::size_t Sparsifier::kept(const Bucket& bucket, double ratio) const {
   return kept_elements(bucket.gradient.size(), ratio);
+}
+
+void Sparsifier::strengthen(const Bucket& bucket, const Choice& choice, std::span<float> residual) {
+  chosen_.cut(kept(bucket, choice.ratio), residual);
 }
 
 wire::Stamp Sparsifier::stamp(const Bucket& bucket, int round, int rank) const {
@@ -86,7 +86,7 @@ Sparsifier::Taken Sparsifier::take(const Bucket& bucket, const Choice& choice,
   }
   if (choice.weaker > 0) {
     report_.weaker_energy = chosen_.energy();
-    chosen_.cut(wanted, residual);
+    strengthen(bucket, choice, residual);
   }
   taken.whole = rounded || taken.code == kernels::ValueCode::fp32;
   // If rounded, what the residual keeps of these elements (at most 2^-8 of each) is left out of
@@ -122,6 +122,7 @@ Exchange Sparsifier::by_all_gather(Bucket bucket, Choice choice, std::span<float
                                                chosen_.indices(), chosen_.values(), taken.code);
   const bool all = sent == chosen && taken.whole;
   const bool lossy = chosen_.gradient_was_finite() && !all;
+  if (chosen_.gradient_was_finite()) was_sent(chosen_.indices().first(sent));
   report(taken, lossy ? chosen_.energy() : 0.0, sent);
   // What the code lost of each value, and what found no room, waits.
   if (lossy) chosen_.put_back(residual);
@@ -205,6 +206,10 @@ std::size_t Sparsifier::encode_part(std::size_t owner, const Taken& taken,
     residual[deal_.global(owner, indices[i])] += values[i];
     lost += static_cast<double>(values[i]) * values[i];
   }
+  for (std::uint32_t& index : indices.first(sent)) {
+    index = static_cast<std::uint32_t>(deal_.global(owner, index));
+  }
+  was_sent(indices.first(sent));
   return sent;
 }
 
@@ -217,9 +222,9 @@ void Sparsifier::sum_up(const Bucket& bucket, const Choice& choice) {
   std::span<const std::uint32_t> indices;
   std::span<float> values;
   if (finite) {
-    const kernels::Accumulated added = own_top_.take_in(
-        held_back_, 1.0f, sums_, result_entries_, choice.keep, seed_of(bucket.step, bucket.index),
-        rounded ? Element::bf16 : Element::f32);
+    const kernels::Accumulated added =
+        own_top_.take_in(held_back_, 1.0f, sums_, result_entries_, choice.keep, seed_of(bucket),
+                         rounded ? Element::bf16 : Element::f32);
     finite = added.nonfinite == 0;
     indices = own_top_.indices();
     values = own_top_.values();

@@ -19,7 +19,7 @@ namespace tidegate {
 class Sparsifier : public Compressor {
  public:
   Sparsifier(Place place, Workers& workers)
-      : chosen_(workers), place_(place), workers_(workers), own_top_(&workers) {}
+      : place_(place), chosen_(workers), workers_(workers), own_top_(&workers) {}
 
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override;
   void restore(std::span<float> residual) override;
@@ -33,7 +33,13 @@ class Sparsifier : public Compressor {
                       std::span<float> residual, Element sent) = 0;
   // How many entries the choice stands for.
   virtual std::size_t kept(const Bucket& bucket, double ratio) const;
+  // chosen_ was selected at the choice's weaker ratio: puts back what the stronger one leaves out.
+  virtual void strengthen(const Bucket& bucket, const Choice& choice, std::span<float> residual);
+  // These entries of chosen_ are in a message. Called once per message that holds any, and not if
+  // the gradient was not finite.
+  virtual void was_sent(std::span<const std::uint32_t> indices) { (void)indices; }
 
+  const Place place_;
   Selection chosen_;
 
  private:
@@ -56,7 +62,6 @@ class Sparsifier : public Compressor {
   void deliver(const Bucket& bucket);
   wire::Stamp stamp(const Bucket& bucket, int round, int rank) const;
 
-  const Place place_;
   Workers& workers_;
   bool was_by_owner_ = false;  // the last exchange
   std::int64_t step_ = 0;      // of the last exchange

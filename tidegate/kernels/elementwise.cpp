@@ -99,6 +99,45 @@ Accumulated Accumulate(std::span<const float> gradient, float factor, std::span<
   return result;
 }
 
+Accumulated AccumulateVelocity(std::span<const float> gradient, float factor, float momentum,
+                               std::span<float> velocity, std::span<float> residual) {
+  const F32 d;
+  const Vec f = hn::Set(d, factor);
+  const Vec m = hn::Set(d, momentum);
+  const float* g = gradient.data();
+  float* u = velocity.data();
+  float* r = residual.data();
+  Accumulated result;
+  for (std::size_t block = 0; block < gradient.size(); block += kBlock) {
+    Vec incoming = hn::Zero(d);
+    Vec waiting = hn::Zero(d);
+    Vec product = hn::Zero(d);
+    const std::size_t end = std::min(block + kBlock, gradient.size());
+    for_each_vector(block, end, [&](std::size_t i, std::size_t count) {
+      const Vec incoming_here = hn::Mul(load(g + i, count), f);
+      const Vec old_velocity = load(u + i, count);
+      const Vec old = load(r + i, count);
+      const Vec faster = hn::Add(hn::Mul(m, old_velocity), incoming_here);
+      const Vec added = hn::Add(old, faster);
+      const auto good = finite(added);
+      if (HWY_UNLIKELY(!hn::AllTrue(d, good))) {
+        result.nonfinite += hn::CountTrue(d, hn::Not(good));
+      }
+      const Vec scaled = hn::IfThenElseZero(good, incoming_here);
+      const Vec sum = hn::IfThenElse(good, added, old);
+      store(hn::IfThenElse(good, faster, old_velocity), u + i, count);
+      store(sum, r + i, count);
+      incoming = hn::MulAdd(scaled, scaled, incoming);
+      waiting = hn::MulAdd(sum, sum, waiting);
+      product = hn::MulAdd(scaled, old, product);
+    });
+    result.gradient += total(incoming);
+    result.product += total(product);
+    result.residual += total(waiting);
+  }
+  return result;
+}
+
 double Scale(std::span<float> values, float factor) {
   const F32 d;
   const Vec f = hn::Set(d, factor);
@@ -192,6 +231,7 @@ HWY_AFTER_NAMESPACE();
 namespace tidegate::kernels {
 
 HWY_EXPORT(Accumulate);
+HWY_EXPORT(AccumulateVelocity);
 HWY_EXPORT(Scale);
 HWY_EXPORT(MoveShare);
 HWY_EXPORT(MoveOut);
@@ -200,6 +240,11 @@ HWY_EXPORT(AllFinite);
 
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual) {
   return HWY_DYNAMIC_DISPATCH(Accumulate)(gradient, factor, residual);
+}
+
+Accumulated accumulate_velocity(std::span<const float> gradient, float factor, float momentum,
+                                std::span<float> velocity, std::span<float> residual) {
+  return HWY_DYNAMIC_DISPATCH(AccumulateVelocity)(gradient, factor, momentum, velocity, residual);
 }
 
 double scale(std::span<float> values, float factor) {

@@ -32,6 +32,12 @@ struct Accumulated {
 // one bad batch cannot poison it. Product and sum are rounded separately on every CPU.
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual);
 
+// velocity = momentum * velocity + factor * gradient, then residual += velocity. Where either is
+// NaN or Inf both keep their value. The energies are those of the gradient and the residual, as
+// above.
+Accumulated accumulate_velocity(std::span<const float> gradient, float factor, float momentum,
+                                std::span<float> velocity, std::span<float> residual);
+
 // Moves the elements at `indices` out of `values` into `picked`; zero stays behind.
 void take_at(std::span<float> values, std::span<const std::uint32_t> indices,
              std::span<float> picked);

@@ -29,6 +29,25 @@ Accumulated accumulate(std::span<const float> gradient, float factor, std::span<
   return result;
 }
 
+Accumulated accumulate_velocity(std::span<const float> gradient, float factor, float momentum,
+                                std::span<float> velocity, std::span<float> residual) {
+  Accumulated result;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const float g = factor * gradient[i];
+    const float faster = momentum * velocity[i] + g;
+    if (std::isfinite(residual[i] + faster)) {
+      result.product += static_cast<double>(g) * residual[i];
+      result.gradient += static_cast<double>(g) * g;
+      velocity[i] = faster;
+      residual[i] += faster;
+    } else {
+      ++result.nonfinite;
+    }
+    result.residual += static_cast<double>(residual[i]) * residual[i];
+  }
+  return result;
+}
+
 std::size_t take_largest(std::span<float> values, std::span<std::uint32_t> indices,
                          std::span<float> picked) {
   std::vector<std::uint32_t> order;

@@ -7,6 +7,8 @@
 namespace tidegate::kernels::reference {
 
 Accumulated accumulate(std::span<const float> gradient, float factor, std::span<float> residual);
+Accumulated accumulate_velocity(std::span<const float> gradient, float factor, float momentum,
+                                std::span<float> velocity, std::span<float> residual);
 // Moves the picked.size() largest magnitudes out of `values`, in index order, or all that are not
 // zero; of equals the lowest indices. Returns their number. What Top::take does.
 std::size_t take_largest(std::span<float> values, std::span<std::uint32_t> indices,

@@ -44,4 +44,15 @@ Magnitudes measure_magnitudes(std::span<const float> values) {
   return result;
 }
 
+MagnitudesAbove measure_above(std::span<const float> values, std::uint32_t threshold) {
+  MagnitudesAbove result;
+  for (const float v : values) {
+    if (magnitude(v) < threshold || !std::isfinite(v)) continue;
+    result.sum += std::fabs(v);
+    result.smallest = result.count == 0 ? std::fabs(v) : std::min(result.smallest, std::fabs(v));
+    ++result.count;
+  }
+  return result;
+}
+
 }  // namespace tidegate::kernels::reference

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -308,6 +309,43 @@ Magnitudes MeasureMagnitudes(std::span<const float> values) {
   return result;
 }
 
+MagnitudesAbove MeasureAbove(std::span<const float> values, std::uint32_t threshold) {
+  const F32 d;
+  const I32 di;
+  const std::size_t lanes = hn::Lanes(d);
+  // At 0 everything counts: no magnitude is below -1.
+  const auto limit = hn::Set(di, static_cast<std::int32_t>(threshold) - 1);
+  const auto finite = hn::Set(di, kLargestFinite);
+  const Vec none = hn::Inf(d);
+  MagnitudesAbove result;
+  Vec smallest = none;
+  float smallest_of_rest = std::numeric_limits<float>::infinity();
+  for (std::size_t tile = 0; tile < values.size(); tile += kTile) {
+    const std::size_t end = std::min(tile + kTile, values.size());
+    Vec sum = hn::Zero(d);
+    std::size_t i = tile;
+    for (; i + lanes <= end; i += lanes) {
+      const Vec v = hn::LoadU(d, values.data() + i);
+      const auto counts = hn::AndNot(Above(v, finite), Above(v, limit));
+      const auto mask = hn::RebindMask(d, counts);
+      const Vec size = hn::Abs(v);
+      result.count += hn::CountTrue(di, counts);
+      sum = hn::Add(sum, hn::IfThenElseZero(mask, size));
+      smallest = hn::Min(smallest, hn::IfThenElse(mask, size, none));
+    }
+    result.sum += total(sum);
+    if (i == end) continue;
+    const MagnitudesAbove rest = reference::measure_above(values.subspan(i, end - i), threshold);
+    result.count += rest.count;
+    result.sum += rest.sum;
+    if (rest.count > 0) smallest_of_rest = rest.smallest;
+  }
+  if (result.count > 0) {
+    result.smallest = std::min(smallest_of_rest, hn::GetLane(hn::MinOfLanes(d, smallest)));
+  }
+  return result;
+}
+
 }  // namespace tidegate::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -318,6 +356,7 @@ HWY_EXPORT(Pass);
 HWY_EXPORT(TakeAboveInPlace);
 HWY_EXPORT(CountAbove);
 HWY_EXPORT(MeasureMagnitudes);
+HWY_EXPORT(MeasureAbove);
 
 namespace {
 
@@ -508,6 +547,10 @@ std::size_t count_above(std::span<const float> values, std::uint32_t threshold) 
 
 Magnitudes measure_magnitudes(std::span<const float> values) {
   return HWY_DYNAMIC_DISPATCH(MeasureMagnitudes)(values);
+}
+
+MagnitudesAbove measure_above(std::span<const float> values, std::uint32_t threshold) {
+  return HWY_DYNAMIC_DISPATCH(MeasureAbove)(values, threshold);
 }
 
 }  // namespace tidegate::kernels

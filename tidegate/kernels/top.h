@@ -87,6 +87,14 @@ struct Magnitudes {
 };
 Magnitudes measure_magnitudes(std::span<const float> values);
 
+struct MagnitudesAbove {
+  std::size_t count = 0;
+  double sum = 0;      // of |v|
+  float smallest = 0;  // 0 if there are none
+};
+// The same of the finite elements whose magnitude is `threshold` (as bits) or more.
+MagnitudesAbove measure_above(std::span<const float> values, std::uint32_t threshold);
+
 namespace reference {
 Accumulated take_in(std::span<const float> gradient, float factor, std::span<float> residual,
                     std::size_t kept, Buffer<std::uint32_t>& indices, Buffer<float>& values);
@@ -94,6 +102,7 @@ std::size_t take_above(std::span<float> values, std::uint32_t threshold,
                        std::span<std::uint32_t> indices, std::span<float> picked);
 std::size_t count_above(std::span<const float> values, std::uint32_t threshold);
 Magnitudes measure_magnitudes(std::span<const float> values);
+MagnitudesAbove measure_above(std::span<const float> values, std::uint32_t threshold);
 }  // namespace reference
 
 }  // namespace tidegate::kernels

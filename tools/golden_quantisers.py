@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/compressors/quantisers_golden.txt: what the quantisers make of a small input.
 
-    tools/golden_methods.py > tests/compressors/quantisers_golden.txt
+    tools/golden_quantisers.py > tests/compressors/quantisers_golden.txt
 
 Written from the definitions, apart from the library, in fp32 like it. The input is written out in
 quantiser_test.cpp too.
@@ -13,7 +13,7 @@ import numpy as np
 HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
 # What int8, int4, sign and onebit make of the input in quantiser_test.cpp (3 ranks, 2 steps, 600
-# elements), computed apart from the library by tools/golden_methods.py: every 7th element, the bits
+# elements), computed apart by tools/golden_quantisers.py: every 7th element, the bits
 # of an fp32 number, in the mean after each step and in what then waits with rank 1, its part as
 # owner included.
 """
