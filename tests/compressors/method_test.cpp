@@ -37,12 +37,35 @@ TEST(Routes, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
 }
 
 TEST(Choices, TakeTheDefaultRouteOfTheMethod) {
-  EXPECT_EQ(
-      make_choice("topk", 0.01),
-      (Choice{
-          .method = &find_method("topk"), .ratio = 0.01, .route = Route::all_gather, .bits = 16}));
-  EXPECT_EQ(make_choice("artopk-var", 1.0), (Choice{.method = &find_method("artopk-var")}));
-  EXPECT_EQ(make_choice("dense"), (Choice{.method = &find_method("dense")}));
+  EXPECT_EQ(make_choice("topk", 0.01), (Choice{.method = &find_method("topk"),
+                                               .ratio = 0.01,
+                                               .route = Route::all_gather,
+                                               .any_route = true,
+                                               .bits = 16}));
+  EXPECT_EQ(make_choice("artopk-var", 1.0),
+            (Choice{.method = &find_method("artopk-var"), .any_route = true}));
+  EXPECT_EQ(make_choice("dense"), (Choice{.method = &find_method("dense"), .any_route = true}));
+}
+
+Route cheapest(const char* method, int ranks, std::string_view route = "auto") {
+  const Shape shape{.elements = 1'000'000, .ranks = ranks};
+  return cheapest_route(make_choice(method, 0.01, route), shape).route;
+}
+
+TEST(Choices, OfAnyRouteTakeTheOneWithTheFewestBytes) {
+  EXPECT_EQ(cheapest("int8", 2), Route::all_gather);
+  EXPECT_EQ(cheapest("int8", 3), Route::owner);
+  EXPECT_EQ(cheapest("sign", 16), Route::owner);
+  EXPECT_EQ(cheapest("dense", 16), Route::engine);
+}
+
+TEST(Choices, OfAnyRouteNeverTakeOneThatDeliversLess) {
+  for (const int ranks : {1, 2, 16}) EXPECT_EQ(cheapest("topk", ranks), Route::all_gather);
+}
+
+TEST(Choices, KeepARouteThatTheUserHasChosen) {
+  EXPECT_EQ(cheapest("int8", 16, "allgather"), Route::all_gather);
+  EXPECT_EQ(cheapest("topk", 16, "owner"), Route::owner);
 }
 
 TEST(Choices, GoByHostIfAskedTo) {

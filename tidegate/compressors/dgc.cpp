@@ -166,6 +166,7 @@ Method dgc_row() {
       .level = Level::ratio,
       .bits = sparsifier_bits(),
       .routes = {Route::all_gather, Route::owner},
+      .owners_deliver_less = true,
       .error_feedback = true,
       .corrects_momentum = true,
       .rounds = sparsifier_rounds,

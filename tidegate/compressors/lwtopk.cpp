@@ -65,6 +65,7 @@ Method lwtopk_row() {
       .level = Level::ratio,
       .bits = sparsifier_bits(),
       .routes = {Route::all_gather, Route::owner},
+      .owners_deliver_less = true,
       .error_feedback = true,
       .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
         return sparsifier_rounds(shape, kept_of_all(shape.layers, shape.elements, choice.ratio),

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tidegate/base/error.h"
+#include "tidegate/network/price.h"
 
 namespace tidegate {
 namespace {
@@ -59,7 +61,7 @@ Choice make_choice(std::string_view method_name, double level, std::string_view 
     fail(Fault::config, "rank ", level, " for method \"", method_name,
          "\": must be a whole number from 1 to ", kHighestRank);
   }
-  Choice choice{.method = &method, .route = method.routes.front()};
+  Choice choice{.method = &method, .route = method.routes.front(), .any_route = true};
   if (method.level == Level::ratio) choice.ratio = level;
   if (method.level == Level::rank) choice.rank = static_cast<int>(level);
   if (!method.bits.empty()) choice.bits = bits == 0 ? method.bits.front() : bits;
@@ -80,6 +82,7 @@ Choice make_choice(std::string_view method_name, double level, std::string_view 
   }
   if (route_name == "auto") return choice;
   choice.route = parse_route(route_name);
+  choice.any_route = false;
   if (std::ranges::find(method.routes, choice.route) == method.routes.end()) {
     fail(Fault::config, "method \"", method_name, "\" cannot take the route \"", route_name,
          "\"; it can take: auto, ",
@@ -94,6 +97,26 @@ std::string describe(const Choice& choice) {
   if (choice.method->level == Level::rank) text += concat(" rank ", choice.rank);
   if (choice.bits != 0) text += concat(" in ", choice.bits, " bits");
   return text + concat(" by ", choice.by_host ? "hosts+" : "", name(choice.route));
+}
+
+Choice cheapest_route(Choice choice, const Shape& shape) {
+  if (!choice.any_route) return choice;
+  choice.any_route = false;
+  double least = std::numeric_limits<double>::infinity();
+  Choice candidate = choice;
+  for (const Route route : choice.method->routes) {
+    if (route == Route::owner && choice.method->owners_deliver_less) continue;
+    candidate.route = route;
+    double bytes = 0;
+    for (const Round& round : choice.method->rounds(shape, candidate)) {
+      bytes += bytes_sent(round, shape.ranks);
+    }
+    if (bytes < least) {
+      least = bytes;
+      choice.route = route;
+    }
+  }
+  return choice;
 }
 
 std::size_t kept_elements(std::size_t elements, double ratio) {

@@ -27,8 +27,9 @@ struct Choice {
   double ratio = 1.0;  // share of elements kept, in (0, 1]; for methods whose level is a ratio
   int rank = 0;        // of the matrices sent, for methods whose level is a rank
   Route route = Route::engine;
-  bool by_host = false;  // sums inside each host first, then the route between one rank of each
-  int bits = 0;          // per value, for methods that let one choose
+  bool any_route = false;  // `route` is only the method's first; see cheapest_route
+  bool by_host = false;    // sums inside each host first, then the route between one rank of each
+  int bits = 0;            // per value, for methods that let one choose
   kernels::Keep keep = kernels::Keep::about;  // of the sparsifiers' selection
   // Sparsifiers: selects at this ratio first, and the level out of that, so that the gain of both
   // is known (GraVAC's multi-level compression). 0 = at once.
@@ -101,6 +102,8 @@ struct Method {
   Level level = Level::none;
   std::vector<int> bits;      // per value; the first is the default, none if there is no choice
   std::vector<Route> routes;  // the first is the default
+  // By owners less is delivered than by the others at the same level: not a matter of price alone.
+  bool owners_deliver_less = false;
   bool error_feedback = false;
   bool whole = false;  // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
@@ -120,6 +123,10 @@ Route parse_route(std::string_view name);
 // method's. "auto" and 0 are the method's defaults; "hosts" or "hosts+ROUTE" = by host.
 Choice make_choice(std::string_view method, double level = 1.0, std::string_view route = "auto",
                    int bits = 0);
+
+// The choice with its route settled: the user's, or of all that deliver the same the one by which a
+// rank sends the fewest bytes. Depends on agreed numbers only.
+Choice cheapest_route(Choice choice, const Shape& shape);
 
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.
 std::size_t kept_elements(std::size_t elements, double ratio);

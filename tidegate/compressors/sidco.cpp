@@ -54,6 +54,7 @@ Method sidco_row() {
       .level = Level::ratio,
       .bits = sparsifier_bits(),
       .routes = {Route::all_gather, Route::owner},
+      .owners_deliver_less = true,
       .error_feedback = true,
       .rounds = sparsifier_rounds,
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {

@@ -60,6 +60,11 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready, const Choice&
   return rounds;
 }
 
+Shape BucketAverage::shape(const Choice& choice) const {
+  const int ranks = choice.by_host ? shared_.topology.hosts() : shared_.topology.ranks();
+  return {elements_of(compressible_), ranks, compressible_};
+}
+
 std::vector<Round> BucketAverage::method_rounds(std::size_t elements, const Choice& choice) const {
   const int ranks = choice.by_host ? shared_.topology.hosts() : shared_.topology.ranks();
   std::vector<Round> rounds =

@@ -44,6 +44,9 @@ class BucketAverage {
   const Layers& layers() const { return layers_; }
   bool all_excluded() const { return !layers_.empty() && compressible_.empty(); }
 
+  // What a method that is chosen for it gets to see.
+  Shape shape(const Choice& choice) const;
+
   // What average() will ask for; depends on agreed numbers only.
   std::vector<Round> rounds(const ReadyBucket& ready, const Choice& choice) const;
 

@@ -203,6 +203,8 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
   if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
     decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
   }
+  const auto shape = bucket_at(index).shape(decision.choice);
+  decision.choice = cheapest_route(decision.choice, shape);
   const auto known = present_.find(index);
   if (known == present_.end() || known->second != decision.choice) {
     present_[index] = decision.choice;
