@@ -35,8 +35,10 @@ def runs(arguments) -> list[dict]:
             options["ratio"] = arguments.ratio
         if row["level"] == "rank":
             options["rank"] = arguments.rank
+        if row["name"] in ("int8", "int4"):
+            options["route"] = "allgather"  # not what "auto" means from three ranks on
         found.append(options)
-        if "owner" in row["routes"] and row["name"] in ("topk", "int8", "int4", "sign", "onebit"):
+        if row["name"] in ("topk", "int8", "int4", "sign", "onebit"):
             found.append({**options, "route": "owner"})
         if row["name"] == "dgc":
             found.append({**options, "momentum": 0.9})

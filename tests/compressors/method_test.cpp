@@ -55,12 +55,15 @@ Route cheapest(const char* method, int ranks, std::string_view route = "auto") {
 TEST(Choices, OfAnyRouteTakeTheOneWithTheFewestBytes) {
   EXPECT_EQ(cheapest("int8", 2), Route::all_gather);
   EXPECT_EQ(cheapest("int8", 3), Route::owner);
-  EXPECT_EQ(cheapest("sign", 16), Route::owner);
+  EXPECT_EQ(cheapest("int4", 16), Route::owner);
   EXPECT_EQ(cheapest("dense", 16), Route::engine);
 }
 
 TEST(Choices, OfAnyRouteNeverTakeOneThatDeliversLess) {
-  for (const int ranks : {1, 2, 16}) EXPECT_EQ(cheapest("topk", ranks), Route::all_gather);
+  for (const int ranks : {1, 2, 16}) {
+    EXPECT_EQ(cheapest("topk", ranks), Route::all_gather);
+    EXPECT_EQ(cheapest("sign", ranks), Route::all_gather);
+  }
 }
 
 TEST(Choices, KeepARouteThatTheUserHasChosen) {

@@ -11,7 +11,8 @@ constexpr FeedbackCode kSign = feedback_code<1>();
 }  // namespace
 
 Method sign_row() {
-  return quantiser_row<kSign>("sign", "the signs, and the mean magnitude of every 256 elements");
+  return quantiser_row<kSign>("sign", "the signs, and the mean magnitude of every 256 elements",
+                              Fit::coarse);
 }
 
 }  // namespace tidegate
