@@ -249,6 +249,7 @@ void bind_session(nb::module_& module) {
           "bucket"_a, "round"_a, "finite"_a = true)
       .def("take_finished", &Session::take_finished)
       .def("fingerprint", &Session::fingerprint)
+      .def("may_go_by_host", &Session::may_go_by_host)
       .def_prop_ro("step", &Session::step)
       .def("totals", totals_of)
       .def(
@@ -374,11 +375,12 @@ void bind_tables(nb::module_& module) {
          const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named, int ranks) {
         Layers layers;
         for (const auto& [name, elements, rows] : named) layers.push_back({name, elements, rows});
-        const Choice choice = make_choice(method, level, route, bits);
         if (ranks < 1) fail(Fault::config, ranks, " ranks: there must be at least one");
+        const Shape shape{elements_of(layers), ranks, layers};
+        const Choice choice = cheapest_route(make_choice(method, level, route, bits), shape);
+        if (choice.by_host) fail(Fault::unsupported, "rounds by host: ask for those of its route");
         nb::list list;
-        for (const Round& round :
-             choice.method->rounds({elements_of(layers), ranks, layers}, choice)) {
+        for (const Round& round : choice.method->rounds(shape, choice)) {
           list.append(
               nb::make_tuple(name(round.collective), round.bytes, bytes_sent(round, ranks)));
         }

@@ -128,8 +128,7 @@ def _attach(
             f"attach needs a model wrapped in DistributedDataParallel, not {type(model).__name__}; "
             "wrap it first: model = DDP(model)",
         )
-    by_host = "hosts" in str(fixed.get("route")) or "hosts" in str(policy)
-    engine = Engine(model.process_group, _seconds(timeout), link, by_host)
+    engine = Engine(model.process_group, _seconds(timeout), link)
     # From here on a mistake of one rank is told to all, so that none is left waiting.
     try:
         session, mistake = None, None
@@ -157,6 +156,8 @@ def _attach(
             mistake = ("config", str(error))
         scale = float(scaler.get_scale()) if scaler else None
         _agree(engine, mistake, session.fingerprint() if session else "", model, scale)
+        if session.may_go_by_host():
+            engine.form_host_groups()
         registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
     except BaseException:
         engine.close()
@@ -262,7 +263,7 @@ def _trace_path(trace, rank: int) -> str:
 
 def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:
     """Raises the same error on every rank if any rank is mistaken or differs from rank 0."""
-    table = [(name, p.numel(), str(p.dtype)) for name, p in model.module.named_parameters()]
+    table = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()]
     everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__, scale))
     mistaken = [(rank, said[0]) for rank, said in enumerate(everyone) if said[0]]
     if mistaken:

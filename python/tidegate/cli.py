@@ -231,8 +231,8 @@ def show_methods(arguments) -> int:
         print(
             f"Bytes that one of {arguments.ranks} ranks sends for a gradient of {elements:,} "
             f"elements, at ratio {arguments.ratio:g} or rank {arguments.rank} (as one square "
-            "matrix) and in the first number of bits. Where ranks share hosts every method can also "
-            "go by hosts+ROUTE."
+            "matrix) and in the first number of bits. Where ranks share hosts every method can "
+            "also go by hosts+ROUTE."
         )
     return code
 

@@ -158,7 +158,6 @@ class Engine:
         parent: dist.ProcessGroup,
         timeout: float,
         link: str | None = None,
-        by_host: bool = False,
     ):
         self.timeout = timeout
         self.link = None
@@ -169,13 +168,11 @@ class Engine:
         self.ranks = len(ranks)
         self._groups = {"all": self.group}
         self._members = {"all": list(range(self.ranks))}  # by their rank in self.group
-        self.hosts: list[int] = []  # of every rank; empty if nobody asked
         self._operations: list[Operation] = []  # whose memory the engine may still hold
-        if by_host:
-            self._form_host_groups(ranks)
+        names = self.gather_objects(host_name())
+        self.hosts = [names.index(name) for name in names]  # a host's first rank names it
         if link is not None:
-            hosts = len(set(self.hosts)) if by_host else self.ranks
-            self.link = PacedLink(link, self.rank, self.ranks, hosts, self.group)
+            self.link = PacedLink(link, self.rank, self.ranks, len(set(self.hosts)), self.group)
 
     def _new_group(self, ranks: list[int], local: bool) -> dist.ProcessGroup:
         try:
@@ -192,10 +189,10 @@ class Engine:
                 "of the model must call attach, in the same order",
             ) from error
 
-    def _form_host_groups(self, ranks: list[int]) -> None:
-        """One group for the ranks of this host, one for the first ranks of all hosts."""
-        names = self.gather_objects(host_name())
-        self.hosts = [names.index(name) for name in names]  # the host's first rank names it
+    def form_host_groups(self) -> None:
+        """One group for the ranks of this host, one for the first ranks of all hosts. Collective:
+        all ranks must have agreed on it."""
+        ranks = dist.get_process_group_ranks(self.group)
         self._members["host"] = [r for r, h in enumerate(self.hosts) if h == self.hosts[self.rank]]
         self._members["leaders"] = sorted(set(self.hosts))
         for group in ("host", "leaders"):

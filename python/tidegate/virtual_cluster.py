@@ -15,6 +15,7 @@ rank 0's.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 
 import torch
 
@@ -24,6 +25,7 @@ from .errors import Error
 from .tasks import Task, find
 
 BUCKET_MB = 25.0  # as DDP
+MISSING = object()  # in place of a batch
 FIRST_BUCKET_MB = 1.0
 
 
@@ -160,7 +162,14 @@ class VirtualCluster:
         while True:
             sources = [self.task.batches(w, self.ranks, epoch) for w in range(self.ranks)]
             any_came = False
-            for batches in zip(*sources, strict=True):
+            for batches in zip_longest(*sources, fillvalue=MISSING):
+                short = [w for w, batch in enumerate(batches) if batch is MISSING]
+                if short:
+                    raise Error(
+                        "config",
+                        f"worker {short[0]} of {self.ranks} has fewer batches than others; every "
+                        "worker must have equally many",
+                    )
                 any_came = True
                 yield list(batches)
             if not any_came:

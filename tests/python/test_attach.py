@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from training import attach, batches, digest, mlp, sgd, train, wrap
 
 import tidegate
+from tidegate import _core
 from tidegate.attach import _threads
 
 
@@ -23,7 +24,7 @@ def attach_with(rank, ranks, options, of_rank=None):
 
 
 MISTAKES = [
-    ({"method": "topkk"}, 'unknown method "topkk"; known: dense, fp16, bf16, topk'),
+    ({"method": "topkk"}, 'unknown method "topkk"; known: dense, fp16, bf16, int8'),
     ({"ratio": 0}, "ratio 0 .*must be above 0 and at most 1"),
     ({"ratio": float("nan")}, "ratio nan .*must be above 0 and at most 1"),
     ({"ratio": 2}, "ratio 2 .*must be above 0 and at most 1"),
@@ -55,11 +56,54 @@ def test_a_mistake_of_one_rank_is_told_to_all():
         assert re.match("rank 1: ratio 2 ", outcome.text), outcome.text
 
 
-@pytest.mark.parametrize("options", [{"ratio": 0.2}, {"method": "dense"}, {"exclude": "*.bias"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ratio": 0.2},
+        {"method": "dense"},
+        {"exclude": "*.bias"},
+        {"route": "owner"},
+        {"route": "hosts"},
+        {"policy": "schedule:levels=0 topk 0.05 hosts", "method": None, "ratio": None},
+    ],
+)
 def test_different_settings_are_found_by_all_ranks(options):
     for outcome in run_ranks(attach_with, 3, options, 2):
         assert outcome.kind == "config"
         assert re.match("rank 2 has other settings than rank 0: .* instead of ", outcome.text)
+
+
+def another_version(rank, ranks):
+    fingerprint = _core.Session.fingerprint
+    if rank == 1:
+        _core.Session.fingerprint = lambda session: fingerprint(session).replace(
+            "wire version 1", "wire version 2"
+        )
+    attach(wrap(mlp()))
+
+
+def test_another_version_on_one_rank_is_found_by_all():
+    for outcome in run_ranks(another_version, 2):
+        assert outcome.kind == "config"
+        assert re.match("rank 1 has other settings than rank 0: .*wire version 2", outcome.text)
+
+
+def by_host_from_a_file(rank, ranks, path):
+    os.environ["TIDEGATE_HOST"] = f"host {rank // 2}"
+    model = wrap(mlp())
+    handle = tidegate.attach(model, sgd(model), policy=f"schedule:file={path}", timeout=20)
+    train(model, sgd(model), batches(rank, 6))
+    choices = handle.stats()["choices"]
+    handle.detach()
+    return digest(model), choices
+
+
+def test_a_schedule_in_a_file_may_go_by_host(tmp_path):
+    path = tmp_path / "levels"
+    path.write_text("0 topk 0.05\n3 topk 0.05 hosts+owner\n")
+    outcomes = results(by_host_from_a_file, 3, str(path))
+    assert len({bits for bits, _ in outcomes}) == 1
+    assert any("hosts+owner" in choice for choice in outcomes[0][1])
 
 
 def other_model(rank, ranks):

@@ -137,7 +137,7 @@ def test_a_task_without_batches_is_an_error_and_no_endless_loop():
 def test_workers_must_have_equally_many_batches():
     task = make_task()
     task.batches = lambda worker, workers, epoch: list(batches(0, 1, 0))[worker:]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(tidegate.Error, match="worker 1 of 2 has fewer batches"):
         tidegate.VirtualCluster(task, 2, method="dense").run(4)
 
 

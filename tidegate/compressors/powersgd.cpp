@@ -18,6 +18,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tidegate/base/hash.h"
 #include "tidegate/base/random.h"
 #include "tidegate/compressors/method.h"
 #include "tidegate/kernels/low_rank.h"
@@ -72,15 +73,6 @@ Plan plan_for(std::span<const Layer> layers, std::size_t elements, int rank) {
     offset += layers[i].elements;
   }
   return plan;
-}
-
-// FNV-1a: the same on every machine, which std::hash does not promise.
-std::uint64_t hash_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char letter : name) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
-  }
-  return hash;
 }
 
 // Close to the standard normal distribution: the sum of four uniform numbers of 16 bits. Logarithms

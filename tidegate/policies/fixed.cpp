@@ -41,6 +41,8 @@ class Fixed : public Policy {
     return {choice, concat("warm-up, step ", question.step, " of ", warm_up_)};
   }
 
+  bool may_go_by_host() const override { return choice_.by_host; }
+
  private:
   const Choice choice_;
   const std::int64_t warm_up_;
@@ -61,6 +63,8 @@ class FixedArTopk : public Policy {
     }
     return decision;
   }
+
+  bool may_go_by_host() const override { return star_.may_go_by_host(); }
 
  private:
   Fixed star_;

@@ -34,6 +34,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual Decision decide(const Question& question) = 0;
+  // Whether a choice may ever go by host: engines form groups for that beforehand.
+  virtual bool may_go_by_host() const { return false; }
 };
 
 // Options as they come from the command line or from Python: "ratio" -> "0.01".

@@ -4,6 +4,7 @@
 //   0 dense            # from step 0 on
 //   100 topk 0.1
 //   500 topk 0.01 allgather
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -30,6 +31,10 @@ class Schedule : public Policy {
       if (entry.from_step <= question.step) present = &entry;
     }
     return {present->choice, concat("scheduled from step ", present->from_step)};
+  }
+
+  bool may_go_by_host() const override {
+    return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.choice.by_host; });
   }
 
  private:

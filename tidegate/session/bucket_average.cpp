@@ -2,6 +2,7 @@
 #include "tidegate/session/bucket_average.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tidegate/comm/routes.h"
 #include "tidegate/kernels/kernels.h"
@@ -9,10 +10,12 @@
 namespace tidegate {
 namespace {
 
-// 16-bit buckets that are sent whole travel in their own number type.
+// 16-bit buckets that are sent whole travel in their own number type; summed up by host, in fp32.
 bool native(const ReadyBucket& ready, const Choice& choice) {
-  return ready.element != Element::f32 && choice.method->whole;
+  return ready.element != Element::f32 && choice.method->whole && !choice.by_host;
 }
+
+Exchange ask_for(AllReduce request) { co_yield request; }
 
 template <typename T>
 std::span<T> view_as(std::span<std::byte> data) {
@@ -26,12 +29,10 @@ BucketAverage::BucketAverage(int rank, int index, Shared& shared)
 
 void BucketAverage::lay_out(const Layers& layers,
                             const std::function<bool(const std::string&)>& excluded) {
-  settle();
-  compressor_.reset();
+  retire();
   layers_ = layers;
   compressible_.clear();
   runs_.clear();
-  unbind();
   std::size_t offset = 0;
   for (const Layer& layer : layers) {
     const bool apart = excluded(layer.name);
@@ -48,7 +49,9 @@ bool BucketAverage::split(const ReadyBucket& ready, const Choice& choice) const 
 
 std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready, const Choice& choice) const {
   if (ready.foreign) return {{Collective::foreign, 0, Route::engine}};
-  if (native(ready, choice)) return {{Collective::all_reduce, ready.data.size(), Route::engine}};
+  if (native(ready, choice)) {
+    return carried({{Collective::all_reduce, ready.data.size(), choice.route}}, place().ranks);
+  }
   const std::size_t elements = ready.data.size() / bytes_of(ready.element);
   std::vector<Round> rounds;
   std::size_t compressible = elements;
@@ -90,6 +93,11 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     co_return;
   }
   bind_residual(choice);
+  // Before anything looks at what waits: what the last method holds back waits too.
+  if (compressor_ && !fits(choice)) {
+    settle();
+    compressor_.reset();
+  }
 
   // 1. The gradient as fp32: the caller's own memory, or a widened copy.
   std::span<float> gradient = view_as<float>(ready.data);
@@ -106,7 +114,8 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
     report_.gradient_energy = kernels::sum_of_squares(gradient) / (scale * scale);
     report_.sent_energy = report_.gradient_energy;
     kernels::narrow(gradient, 1.0f / static_cast<float>(place().ranks), ready.element, halves);
-    co_yield AllReduce{ready.data, ready.element, Route::engine};
+    Exchange steps = carry(ask_for({ready.data, ready.element, choice.route}), place(), arrived_);
+    while (steps.advance()) co_yield steps.request();
     report_.sent_elements = halves.size();
     report_.residual_energy = waiting_;
     co_return;
@@ -133,7 +142,7 @@ Exchange BucketAverage::average(ReadyBucket ready, Choice choice, std::int64_t s
   if (ready.element != Element::f32) kernels::narrow(gradient, 1.0f, ready.element, halves);
 }
 
-Exchange BucketAverage::exchange(std::span<float> gradient, const Choice& choice, std::int64_t step,
+Exchange BucketAverage::exchange(std::span<float> gradient, Choice choice, std::int64_t step,
                                  float loss_scale, Place place) {
   if (!choice.method->error_feedback) release_into(gradient, loss_scale);
   Compressor& compressor = compressor_for(choice, place);
@@ -166,6 +175,7 @@ Exchange BucketAverage::exchange_by_host(std::span<float> gradient, Choice choic
     report_.sent_elements = gradient.size();
   }
   co_yield AllReduce{std::as_writable_bytes(gradient), Element::f32, Route::engine, Group::host};
+  if (!leads && choice.method->error_feedback) hand_over(gradient);
   if (leads) {
     Exchange between =
         exchange(gradient, choice, step, loss_scale, topology.place(Group::leaders, rank_));
@@ -209,16 +219,31 @@ void BucketAverage::restore() {
   report_.residual_energy = waiting_;
 }
 
+// What was released went into the sum of the host, which its leader takes into a residual even if
+// the step cannot be used; but for elements that are not finite, which it leaves out.
+void BucketAverage::hand_over(std::span<const float> sums) {
+  for (std::size_t i = 0; i < before_release_.size(); ++i) {
+    if (std::isfinite(sums[i])) before_release_[i] = residual_[i];
+  }
+}
+
+bool BucketAverage::fits(const Choice& choice) const {
+  return choice_.method == choice.method && choice_.route == choice.route &&
+         choice_.by_host == choice.by_host;
+}
+
 Compressor& BucketAverage::compressor_for(const Choice& choice, Place place) {
-  const bool fits = compressor_ && choice_.method == choice.method &&
-                    choice_.route == choice.route && choice_.by_host == choice.by_host;
-  if (!fits) {
-    settle();
+  if (!compressor_) {
     compressor_ = choice.method->make(place, shared_.workers);
     compressor_->recall(compressible_, shared_.memories[std::string(choice.method->name)]);
   }
   choice_ = choice;
   return *compressor_;
+}
+
+void BucketAverage::retire() {
+  settle();
+  forget();
 }
 
 void BucketAverage::settle() {

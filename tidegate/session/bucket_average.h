@@ -62,6 +62,8 @@ class BucketAverage {
 
   // Everything that is kept for it has been replaced from outside: look for it anew.
   void forget();
+  // Its layers may go to other buckets now: nothing is kept here any more.
+  void retire();
 
   // Everything that is kept for this bucket goes where a checkpoint, or another bucket, finds it.
   // Between steps.
@@ -82,13 +84,15 @@ class BucketAverage {
 
   bool split(const ReadyBucket& ready, const Choice& choice) const;
   // The method's exchange between `place.ranks` ranks.
-  Exchange exchange(std::span<float> gradient, const Choice& choice, std::int64_t step,
-                    float loss_scale, Place place);
+  Exchange exchange(std::span<float> gradient, Choice choice, std::int64_t step, float loss_scale,
+                    Place place);
   Exchange exchange_by_host(std::span<float> gradient, Choice choice, std::int64_t step,
                             float loss_scale);
   std::vector<Round> method_rounds(std::size_t elements, const Choice& choice) const;
   std::span<const Layer> layers_of(std::size_t elements) const;
   Place place() const { return {rank_, shared_.topology.ranks()}; }
+  void hand_over(std::span<const float> sums);
+  bool fits(const Choice& choice) const;  // compressor_ was made for it
   Compressor& compressor_for(const Choice& choice, Place place);
   void bind_residual(const Choice& choice);
   void release_into(std::span<float> gradient, float loss_scale);

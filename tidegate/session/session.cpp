@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "tidegate/base/hash.h"
 #include "tidegate/network/price.h"
 #include "tidegate/wire/message.h"
 
@@ -79,7 +80,17 @@ bool Session::excluded(const std::string& layer) const {
 }
 
 void Session::lay_out(int bucket, const Layers& layers) {
+  for (const Layer& layer : layers) {
+    if (layer.rows > 0 && layer.elements % layer.rows != 0) {
+      fail(Fault::config, "layer \"", layer.name, "\" of ", layer.elements,
+           " elements cannot be a matrix of ", layer.rows, " rows");
+    }
+  }
   agreed_with_peers_ = false;
+  // Layers may move from any bucket to any other. Those that are on their way in this step have
+  // been laid out before, and keep theirs.
+  const std::size_t on_their_way = pipeline_ ? figures_.buckets.size() : 0;
+  for (std::size_t i = on_their_way; i < buckets_.size(); ++i) buckets_[i]->retire();
   bucket_at(bucket).lay_out(layers, [this](const std::string& layer) { return excluded(layer); });
 }
 
@@ -311,12 +322,7 @@ void Session::run(Engine& engine) {
 }
 
 void Session::agree(Engine& engine) {
-  if (engine.topology() != shared_.topology) {
-    fail(Fault::config, "the engine and the settings of rank ", place_.rank,
-         " disagree on which ranks share a host");
-  }
-  const std::array<std::uint64_t, 2> mine = {std::hash<std::string>{}(fingerprint()),
-                                             std::hash<std::string>{}(layout())};
+  const std::array<std::uint64_t, 2> mine = {hash_of(fingerprint()), hash_of(layout())};
   std::vector<std::array<std::uint64_t, 2>> all(static_cast<std::size_t>(place_.ranks));
   engine.wait(engine.start(
       AllGather{std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all))}));
@@ -329,6 +335,11 @@ void Session::agree(Engine& engine) {
     fail(Fault::config, "ranks ", others, " have other ", what == 0 ? "settings" : "layers",
          " than rank 0; this is rank ", place_.rank, " with ",
          what == 0 ? fingerprint() : layout());
+  }
+  // After the comparison, which is collective: a mistake of one rank must not leave others waiting.
+  if (engine.topology() != shared_.topology) {
+    fail(Fault::config, "the engine and the settings of rank ", place_.rank,
+         " disagree on which ranks share a host");
   }
   note_agreement();
 }
@@ -359,6 +370,9 @@ std::string Session::layout() const {
 }
 
 State Session::state() {
+  if (pipeline_ || !submitted_.empty()) {
+    fail(Fault::checkpoint, "a state can only be saved between two steps");
+  }
   for (const auto& bucket : buckets_) bucket->settle();
   State state{.place = place_, .step = step_, .residuals = {}, .memories = shared_.memories};
   std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });

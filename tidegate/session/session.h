@@ -102,6 +102,8 @@ class Session {
   void note_agreement() { agreed_with_peers_ = true; }
 
   const Topology& topology() const { return shared_.topology; }
+  // Whether engines need groups for the ranks of a host and for their leaders.
+  bool may_go_by_host() const { return policy_->may_go_by_host(); }
   std::int64_t step() const { return step_; }
   const Totals& totals() const { return totals_; }
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
