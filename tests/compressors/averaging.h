@@ -12,6 +12,7 @@
 #include "tidegate/comm/routes.h"
 #include "tidegate/comm/threads.h"
 #include "tidegate/compressors/method.h"
+#include "tidegate/network/price.h"
 
 namespace tidegate {
 
@@ -56,8 +57,12 @@ class Averaging {
       exchanges.push_back(exchange(rank, gradients[rank], loss_scale));
     }
     asked.clear();
+    bytes_sent.assign(exchanges.size(), 0);
     run_lockstep(exchanges, [this](std::span<const Request> requests) {
       asked.push_back(round_of(requests[0]));
+      for (std::size_t rank = 0; rank < requests.size(); ++rank) {
+        bytes_sent[rank] += tidegate::bytes_sent(requests[rank], static_cast<int>(requests.size()));
+      }
     });
     ++step_;
   }
@@ -109,9 +114,10 @@ class Averaging {
 
   const Report& report(std::size_t rank) const { return compressors_[rank]->report(); }
 
-  Vectors residuals;         // empty vectors for methods without error feedback
-  std::vector<Round> asked;  // in the last step()
-  int bucket = 0;            // its number
+  Vectors residuals;               // empty vectors for methods without error feedback
+  std::vector<Round> asked;        // in the last step()
+  std::vector<double> bytes_sent;  // by every rank in the last step()
+  int bucket = 0;                  // its number
 
  private:
   Exchange exchange(std::size_t rank, Vector& gradient, float loss_scale) {

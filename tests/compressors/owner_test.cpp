@@ -8,7 +8,6 @@
 #include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
 #include "tidegate/compressors/deal.h"
-#include "tidegate/network/price.h"
 
 namespace tidegate {
 namespace {
@@ -45,36 +44,32 @@ TEST(Deal, IsEven) {
 
 // --- bytes ---
 
-// What one rank sends, times N / (N - 1): the part that would go to itself counted as well.
-double bytes_per_rank(const Averaging& averaging, int ranks) {
-  double bytes = 0;
-  for (const Round& round : averaging.rounds()) bytes += bytes_sent(round, ranks);
-  return bytes * ranks / (ranks - 1);
+// What every rank really sends in one step, times N / (N - 1): with the part that it would send
+// itself. From the requests, whose bytes are those that travel.
+double bytes_per_rank(const std::string& route, int ranks, std::size_t elements, double ratio) {
+  Averaging averaging(make_choice("topk", ratio, route), ranks, elements);
+  Vectors gradients = make_gradients(ranks, elements, 1);
+  averaging.step(gradients);
+  EXPECT_EQ(averaging.asked, averaging.rounds());
+  for (const Vector& result : gradients) EXPECT_EQ(result, gradients[0]);
+  EXPECT_EQ(std::ranges::min(averaging.bytes_sent), std::ranges::max(averaging.bytes_sent));
+  return averaging.bytes_sent[0] * ranks / (ranks - 1);
 }
 
 TEST(OwnerRoute, BytesHardlyDependOnTheNumberOfRanks) {
-  constexpr std::size_t kElements = 640'000;
-  constexpr double kRatio = 0.1;  // 1000 entries for each of 64 owners
-  std::vector<double> owner;
-  std::vector<double> gather;
+  constexpr std::size_t kElements = 128'000;
+  constexpr double kRatio = 0.5;  // 1000 entries for each of 64 owners
+  std::vector<double> bytes;
   for (const int ranks : {4, 8, 16, 32, 64}) {
-    const Averaging by_owner(make_choice("topk", kRatio, "owner"), ranks, kElements);
-    const Averaging by_gather(make_choice("topk", kRatio, "allgather"), ranks, kElements);
-    owner.push_back(bytes_per_rank(by_owner, ranks));
-    gather.push_back(bytes_per_rank(by_gather, ranks));
+    bytes.push_back(bytes_per_rank("owner", ranks, kElements, kRatio));
   }
-  const auto [least, most] = std::ranges::minmax(owner);
+  const auto [least, most] = std::ranges::minmax(bytes);
   EXPECT_LE(most, 1.1 * least);
-  EXPECT_NEAR(gather.back(), 16 * gather.front(), 1);  // proportional to N
 }
 
-TEST(OwnerRoute, AsksForThoseBytesAndNoMoreAlsoWith64Ranks) {
-  constexpr std::size_t kElements = 128'000;
-  Averaging averaging(make_choice("topk", 0.5, "owner"), 64, kElements);
-  Vectors gradients = make_gradients(64, kElements, 1);
-  averaging.step(gradients);
-  EXPECT_EQ(averaging.asked, averaging.rounds());
-  for (const Vector& result : gradients) ASSERT_EQ(result, gradients[0]);
+TEST(OwnerRoute, BytesOfAnAllGatherGrowWithTheRanks) {
+  const double few = bytes_per_rank("allgather", 4, 10'000, 0.1);
+  EXPECT_NEAR(bytes_per_rank("allgather", 16, 10'000, 0.1), 4 * few, 1);
 }
 
 // --- nothing is lost ---
