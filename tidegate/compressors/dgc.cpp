@@ -158,22 +158,12 @@ class Dgc : public ThresholdSparsifier {
 }  // namespace
 
 Method dgc_row() {
-  return {
-      .name = "dgc",
-      .summary =
-          "up to k elements above a sampled threshold; with momentum=M it takes over the "
-          "momentum of the optimiser, which must then be plain SGD",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .corrects_momentum = true,
-      .rounds = sparsifier_rounds,
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<Dgc>(place, workers);
-      },
-  };
+  Method row = sparsifier_row<Dgc>(
+      "dgc",
+      "up to k elements above a sampled threshold; with momentum=M it takes over the "
+      "momentum of the optimiser, which must then be plain SGD");
+  row.corrects_momentum = true;
+  return row;
 }
 
 }  // namespace tidegate

@@ -59,22 +59,13 @@ class LayerWiseTopK : public Sparsifier {
 }  // namespace
 
 Method lwtopk_row() {
-  return {
-      .name = "lwtopk",
-      .summary = "the k largest magnitudes of every layer, each rank its own",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
-        return sparsifier_rounds(shape, kept_of_all(shape.layers, shape.elements, choice.ratio),
-                                 choice);
-      },
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<LayerWiseTopK>(place, workers);
-      },
+  Method row = sparsifier_row<LayerWiseTopK>(
+      "lwtopk", "the k largest magnitudes of every layer, each rank its own");
+  row.rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
+    return sparsifier_rounds(shape, kept_of_all(shape.layers, shape.elements, choice.ratio),
+                             choice);
   };
+  return row;
 }
 
 }  // namespace tidegate

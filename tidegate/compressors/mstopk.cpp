@@ -72,19 +72,8 @@ class MsTopK : public ThresholdSparsifier {
 }  // namespace
 
 Method mstopk_row() {
-  return {
-      .name = "mstopk",
-      .summary = "k elements: all above a bisected threshold, the rest a run of those just below",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .rounds = sparsifier_rounds,
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<MsTopK>(place, workers);
-      },
-  };
+  return sparsifier_row<MsTopK>(
+      "mstopk", "k elements: all above a bisected threshold, the rest a run of those just below");
 }
 
 }  // namespace tidegate

@@ -44,19 +44,8 @@ class RedSync : public ThresholdSparsifier {
 }  // namespace
 
 Method redsync_row() {
-  return {
-      .name = "redsync",
-      .summary = "up to k elements above a threshold bisected between mean and largest magnitude",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .rounds = sparsifier_rounds,
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<RedSync>(place, workers);
-      },
-  };
+  return sparsifier_row<RedSync>(
+      "redsync", "up to k elements above a threshold bisected between mean and largest magnitude");
 }
 
 }  // namespace tidegate

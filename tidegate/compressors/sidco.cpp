@@ -48,19 +48,8 @@ class Sidco : public ThresholdSparsifier {
 }  // namespace
 
 Method sidco_row() {
-  return {
-      .name = "sidco",
-      .summary = "up to k elements above a threshold from exponential fits to the magnitudes",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .rounds = sparsifier_rounds,
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<Sidco>(place, workers);
-      },
-  };
+  return sparsifier_row<Sidco>(
+      "sidco", "up to k elements above a threshold from exponential fits to the magnitudes");
 }
 
 }  // namespace tidegate

@@ -52,12 +52,9 @@ void Sparsifier::strengthen(const Bucket& bucket, const Choice& choice, std::spa
   chosen_.cut(kept(bucket, choice.ratio), residual);
 }
 
-wire::Stamp Sparsifier::stamp(const Bucket& bucket, int round, int rank) const {
-  return {.kind = wire::Kind::sparse,
-          .step = bucket.step,
-          .bucket = bucket.index,
-          .round = round,
-          .rank = rank};
+wire::Stamp Sparsifier::stamp(int round, int rank) const {
+  return {
+      .kind = wire::Kind::sparse, .step = step_, .bucket = bucket_, .round = round, .rank = rank};
 }
 
 Exchange Sparsifier::average(Bucket bucket, Choice choice, std::span<float> residual) {
@@ -118,7 +115,7 @@ Exchange Sparsifier::by_all_gather(Bucket bucket, Choice choice, std::span<float
 
   const Taken taken = take(bucket, choice, residual);
   const std::size_t chosen = chosen_.indices().size();
-  const std::size_t sent = wire::encode_sparse(message_, stamp(bucket, 1, place_.rank), elements,
+  const std::size_t sent = wire::encode_sparse(message_, stamp(1, place_.rank), elements,
                                                chosen_.indices(), chosen_.values(), taken.code);
   const bool all = sent == chosen && taken.whole;
   const bool lossy = chosen_.gradient_was_finite() && !all;
@@ -129,8 +126,8 @@ Exchange Sparsifier::by_all_gather(Bucket bucket, Choice choice, std::span<float
   co_yield AllGather{std::as_bytes(message_.span()), gathered_};
 
   const float share = bucket.loss_scale / static_cast<float>(place_.ranks);
-  report_.finite = wire::add_sparse(gathered_, place_.ranks, stamp(bucket, 1, 0), share,
-                                    bucket.gradient, &workers_);
+  report_.finite =
+      wire::add_sparse(gathered_, place_.ranks, stamp(1, 0), share, bucket.gradient, &workers_);
 }
 
 // --- owner ---
@@ -193,14 +190,9 @@ std::size_t Sparsifier::encode_part(std::size_t owner, const Taken& taken,
   const auto values = values_.span().subspan(begin, count);
   const std::size_t room = largest_first_(indices, values, part_entries_);
   const std::size_t slot = message_.size() / static_cast<std::size_t>(place_.ranks);
-  const wire::Stamp mine{.kind = wire::Kind::sparse,
-                         .step = step_,
-                         .bucket = bucket_,
-                         .round = 1,
-                         .rank = place_.rank};
   const std::size_t sent =
-      wire::encode_sparse(message_.span().subspan(owner * slot, slot), mine, deal_.owned(owner),
-                          indices.first(room), values.first(room), taken.code);
+      wire::encode_sparse(message_.span().subspan(owner * slot, slot), stamp(1, place_.rank),
+                          deal_.owned(owner), indices.first(room), values.first(room), taken.code);
   if (!chosen_.gradient_was_finite()) return sent;
   for (std::size_t i = taken.whole ? sent : 0; i < count; ++i) {
     residual[deal_.global(owner, indices[i])] += values[i];
@@ -216,8 +208,7 @@ std::size_t Sparsifier::encode_part(std::size_t owner, const Taken& taken,
 void Sparsifier::sum_up(const Bucket& bucket, const Choice& choice) {
   kernels::ValueCode code = code_of(choice.bits);
   sums_.resize(held_back_.size());
-  bool finite =
-      wire::add_sparse(arrived_, place_.ranks, stamp(bucket, 1, 0), 1.0f, sums_, &workers_);
+  bool finite = wire::add_sparse(arrived_, place_.ranks, stamp(1, 0), 1.0f, sums_, &workers_);
   const bool rounded = code == kernels::ValueCode::bf16 && choice.keep == kernels::Keep::about;
   std::span<const std::uint32_t> indices;
   std::span<float> values;
@@ -249,8 +240,8 @@ void Sparsifier::sum_up(const Bucket& bucket, const Choice& choice) {
     values = read_.values;
     code = kernels::ValueCode::fp32;
   }
-  const std::size_t sent = wire::encode_sparse(result_, stamp(bucket, 2, place_.rank),
-                                               held_back_.size(), indices, values, code);
+  const std::size_t sent =
+      wire::encode_sparse(result_, stamp(2, place_.rank), held_back_.size(), indices, values, code);
   if (!finite) return;
   const std::size_t whole = rounded || code == kernels::ValueCode::fp32 ? sent : 0;
   kernels::scatter_add(held_back_, indices.subspan(whole), values.subspan(whole), 1.0f);
@@ -263,7 +254,7 @@ void Sparsifier::deliver(const Bucket& bucket) {
   std::ranges::fill(bucket.gradient, 0.0f);
   for (std::size_t owner = 0; owner < ranks; ++owner) {
     wire::decode_sparse(gathered_.span().subspan(owner * slot, slot),
-                        stamp(bucket, 2, static_cast<int>(owner)), deal_.owned(owner), read_);
+                        stamp(2, static_cast<int>(owner)), deal_.owned(owner), read_);
     for (std::size_t i = 0; i < read_.indices.size(); ++i) {
       const float value = read_.values[i] * share;
       report_.finite = report_.finite && std::isfinite(value);
@@ -280,8 +271,7 @@ void Sparsifier::restore(std::span<float> residual) {
     summed_up_ = false;
   }
   if (!chosen_.gradient_was_finite()) return;  // nothing was taken
-  const Bucket bucket{.gradient = residual, .index = bucket_, .step = step_};
-  const wire::Stamp mine = stamp(bucket, 1, place_.rank);
+  const wire::Stamp mine = stamp(1, place_.rank);
   if (!was_by_owner_) {
     wire::decode_sparse(message_, mine, residual.size(), read_);
     kernels::scatter_add(residual, read_.indices, read_.values, 1.0f);
@@ -321,7 +311,5 @@ std::vector<Round> sparsifier_rounds(const Shape& shape, std::size_t kept, const
 std::vector<Round> sparsifier_rounds(const Shape& shape, const Choice& choice) {
   return sparsifier_rounds(shape, kept_elements(shape.elements, choice.ratio), choice);
 }
-
-std::vector<int> sparsifier_bits() { return {16, 32, 8, 4, 2}; }
 
 }  // namespace tidegate

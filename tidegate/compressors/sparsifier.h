@@ -60,7 +60,8 @@ class Sparsifier : public Compressor {
   // Adds what has arrived, takes the largest sums out and writes them into result_.
   void sum_up(const Bucket& bucket, const Choice& choice);
   void deliver(const Bucket& bucket);
-  wire::Stamp stamp(const Bucket& bucket, int round, int rank) const;
+  // Of messages of the last exchange.
+  wire::Stamp stamp(int round, int rank) const;
 
   Workers& workers_;
   bool was_by_owner_ = false;  // the last exchange
@@ -91,7 +92,22 @@ std::vector<Round> sparsifier_rounds(const Shape& shape, std::size_t kept, const
 // The usual rounds of a row whose k is ratio * elements.
 std::vector<Round> sparsifier_rounds(const Shape& shape, const Choice& choice);
 
-// The bits that the values of sparsifiers can be sent in, the default first.
-std::vector<int> sparsifier_bits();
+// A row; what is special about it is how it selects.
+template <typename Selects>
+Method sparsifier_row(std::string_view name, std::string_view summary) {
+  return {
+      .name = name,
+      .summary = summary,
+      .level = Level::ratio,
+      .bits = {16, 32, 8, 4, 2},
+      .routes = {Route::all_gather, Route::owner},
+      .owners_deliver_less = true,
+      .error_feedback = true,
+      .rounds = sparsifier_rounds,
+      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
+        return std::make_unique<Selects>(place, workers);
+      },
+  };
+}
 
 }  // namespace tidegate

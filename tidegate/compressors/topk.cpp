@@ -22,19 +22,8 @@ class TopK : public Sparsifier {
 }  // namespace
 
 Method topk_row() {
-  return {
-      .name = "topk",
-      .summary = "the k largest magnitudes of the whole bucket, each rank its own",
-      .level = Level::ratio,
-      .bits = sparsifier_bits(),
-      .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = true,
-      .error_feedback = true,
-      .rounds = sparsifier_rounds,
-      .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
-        return std::make_unique<TopK>(place, workers);
-      },
-  };
+  return sparsifier_row<TopK>("topk",
+                              "the k largest magnitudes of the whole bucket, each rank its own");
 }
 
 }  // namespace tidegate
