@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/address_sanitizer.h"
 #include "tidegate/base/random.h"
 
 namespace tidegate::kernels {
@@ -46,7 +47,7 @@ template <typename T>
 class Block {
  public:
   explicit Block(std::size_t size, std::size_t offset = 0)
-      : memory_(offset + size + kBehind, canary()), size_(size), offset_(offset) {}
+      : memory_(offset + size + behind(), canary()), size_(size), offset_(offset) {}
   Block(const std::vector<T>& content, std::size_t offset) : Block(content.size(), offset) {
     if (!content.empty()) std::memcpy(span().data(), content.data(), content.size() * sizeof(T));
   }
@@ -64,11 +65,9 @@ class Block {
   std::span<T> span() { return std::span<T>(memory_).subspan(offset_, size_); }
 
  private:
-#if defined(TIDEGATE_ASAN)
-  static constexpr std::size_t kBehind = 0;
-#else
-  static constexpr std::size_t kBehind = 32;  // two of the longest vectors
-#endif
+  static std::size_t behind() {
+    return address_sanitizer_watches() ? 0 : 32;  // two of the longest vectors
+  }
   static T canary() {
     T value;
     std::memset(&value, 0xa5, sizeof(value));
