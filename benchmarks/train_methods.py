@@ -54,6 +54,18 @@ def train(options: dict, seed: int, arguments, progress) -> tidegate.virtual_clu
     return cluster.run(arguments.steps, progress=progress)
 
 
+def result_of(options: dict, outcomes: list) -> dict:
+    return {
+        "options": options,
+        "accuracy": statistics.mean(o.figures["accuracy"] for o in outcomes),
+        "accuracies": [o.figures["accuracy"] for o in outcomes],
+        "loss": statistics.mean(o.loss for o in outcomes),
+        "bytes_sent": outcomes[0].bytes_sent,
+        "dense_bytes": outcomes[0].dense_bytes,
+        "seconds": sum(o.seconds for o in outcomes),
+    }
+
+
 def name_of(options: dict) -> str:
     level = options.get("ratio", options.get("rank"))
     text = options["method"] + (f" {level:g}" if level is not None else "")
@@ -102,25 +114,20 @@ def main() -> None:
     todo = runs(arguments)
     results = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), transient=True) as bars:
-        bar = bars.add_task("", total=len(todo) * len(arguments.seeds) * arguments.steps)
-        for options in todo:
-            bars.update(bar, description=f"{name_of(options):32}")
-            outcomes = [
-                train(options, seed, arguments, lambda step, loss: bars.advance(bar))
-                for seed in arguments.seeds
-            ]
-            results.append(
-                {
-                    "options": options,
-                    "accuracy": statistics.mean(o.figures["accuracy"] for o in outcomes),
-                    "accuracies": [o.figures["accuracy"] for o in outcomes],
-                    "loss": statistics.mean(o.loss for o in outcomes),
-                    "bytes_sent": outcomes[0].bytes_sent,
-                    "dense_bytes": outcomes[0].dense_bytes,
-                    "seconds": sum(o.seconds for o in outcomes),
-                }
-            )
+    try:
+        with Progress(*columns, TimeRemainingColumn(), transient=True) as bars:
+            bar = bars.add_task("", total=len(todo) * len(arguments.seeds) * arguments.steps)
+            for options in todo:
+                bars.update(bar, description=f"{name_of(options):32}")
+                outcomes = [
+                    train(options, seed, arguments, lambda step, loss: bars.advance(bar))
+                    for seed in arguments.seeds
+                ]
+                results.append(result_of(options, outcomes))
+    except KeyboardInterrupt:
+        if not results:  # not even dense, to compare with
+            raise SystemExit("interrupted") from None
+        print("interrupted; what was finished:")
     show(results, arguments)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

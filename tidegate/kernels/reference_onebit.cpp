@@ -6,6 +6,7 @@
 
 #include "tidegate/kernels/onebit.h"
 #include "tidegate/kernels/quantise_block.h"
+#include "tidegate/kernels/reference.h"
 
 namespace tidegate::kernels::reference {
 namespace {
@@ -45,17 +46,8 @@ float decoded(const std::byte* block, std::size_t i) {
 
 Quantised quantise_onebit(std::span<const float> gradient, float factor, std::span<float> residual,
                           std::span<std::byte> out) {
-  Quantised result;
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    const float scaled = factor * gradient[i];
-    const float sum = residual[i] + scaled;
-    if (!std::isfinite(sum)) {
-      ++result.nonfinite;
-      continue;
-    }
-    residual[i] = sum;
-    result.gradient += square(scaled);
-  }
+  const Accumulated incoming = accumulate(gradient, factor, residual);
+  Quantised result{.gradient = incoming.gradient, .nonfinite = incoming.nonfinite};
   for_each_block(out, residual, [&](std::byte* block, std::span<float> values) {
     const Means means = means_in(values);
     std::memset(block, 0, onebit_bytes(values.size()));

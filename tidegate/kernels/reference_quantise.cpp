@@ -7,6 +7,7 @@
 
 #include "tidegate/kernels/quantise.h"
 #include "tidegate/kernels/quantise_block.h"
+#include "tidegate/kernels/reference.h"
 
 namespace tidegate::kernels::reference {
 namespace {
@@ -61,17 +62,8 @@ void for_each_block(int bits, Bytes bytes, Values values, Body body) {
 
 Quantised quantise(int bits, std::span<const float> gradient, float factor,
                    std::span<float> residual, std::span<std::byte> out) {
-  Quantised result;
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    const float scaled = factor * gradient[i];
-    const float sum = residual[i] + scaled;
-    if (!std::isfinite(sum)) {
-      ++result.nonfinite;
-      continue;
-    }
-    residual[i] = sum;
-    result.gradient += square(scaled);
-  }
+  const Accumulated incoming = accumulate(gradient, factor, residual);
+  Quantised result{.gradient = incoming.gradient, .nonfinite = incoming.nonfinite};
   for_each_block(bits, out, residual, [&](std::byte* block, std::span<float> values) {
     LinearScale linear;
     if (bits == 1) {
