@@ -56,23 +56,18 @@ std::string describe(const Link& link) {
 Cost cost(const Round& round, const Extent& extent) {
   if (round.group == Group::host) return {};
   const int ranks = round.group == Group::leaders ? extent.hosts : extent.ranks;
-  const double n = ranks;
-  const double bytes = static_cast<double>(round.bytes);
-  const double levels = std::log2(n);
+  const auto bytes = static_cast<double>(round.bytes);
   switch (round.collective) {
     case Collective::all_reduce: {
-      if (round.route != Route::tree) return {2 * (n - 1), 2 * (n - 1) / n * bytes};
+      if (round.route == Route::engine || ranks == 1) return textbook::ring(ranks, bytes);
       Cost total;
-      for (const Round& step : carried({round}, ranks)) {
-        total.steps += 1;
-        total.bytes += static_cast<double>(step.bytes);
-      }
+      for (const Round& step : carried({round}, ranks)) total = total + cost(step, extent);
       return total;
     }
-    case Collective::all_gather: return {levels, (n - 1) * bytes};
-    case Collective::broadcast: return {levels, levels * bytes};
-    case Collective::all_to_all: return {ranks > 1 ? 1.0 : 0.0, (n - 1) / n * bytes};
-    case Collective::send_receive: return {1, bytes};
+    case Collective::all_gather: return textbook::all_gather(ranks, bytes);
+    case Collective::broadcast: return textbook::broadcast(ranks, bytes);
+    case Collective::all_to_all: return textbook::all_to_all(ranks, bytes);
+    case Collective::send_receive: return textbook::send_receive(ranks, bytes);
     case Collective::foreign: return {};
   }
   return {};

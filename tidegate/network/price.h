@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one collective costs on a link with latency alpha and 1/bandwidth beta. The one place where
-// these formulas stand.
+// What one collective of ours costs on a link with latency alpha and 1/bandwidth beta.
 #pragma once
 
 #include <chrono>
@@ -8,6 +7,7 @@
 #include <string_view>
 
 #include "tidegate/comm/request.h"
+#include "tidegate/network/textbook.h"
 
 namespace tidegate {
 
@@ -23,13 +23,6 @@ struct Link {
 Link parse_link(std::string_view text);
 std::string describe(const Link& link);
 
-// A collective in units of the link: messages one after another, and bytes through the busiest
-// rank.
-struct Cost {
-  double steps = 0;
-  double bytes = 0;
-};
-
 // How many take part. Groups of ranks inside one host cost nothing: their bytes stay there.
 struct Extent {
   Extent(int ranks) : Extent(ranks, ranks) {}  // every rank on a host of its own
@@ -38,9 +31,8 @@ struct Extent {
   int hosts;
 };
 
-// Textbook counts: ring all-reduce 2(N-1) steps and 2(N-1)/N bytes, all-gather log2 N steps and
-// (N-1) bytes, broadcast log2 N of both; an all-to-all sends its N-1 messages at once. An engine's
-// own all-reduce is taken to be a ring.
+// An engine's own all-reduce is taken to be a ring. Rings and trees of ours are the sends and
+// receives that comm/routes.h makes of them.
 Cost cost(const Round& round, const Extent& extent);
 
 Seconds price(const Round& round, const Extent& extent, const Link& link);

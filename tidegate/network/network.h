@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network as the job sees it: for every kind of collective, what a message and a byte cost.
+// Engines add handshakes and copies of their own, each collective others, so one latency and one
+// rate do not describe them all (docs/ARCHITECTURE.md).
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tidegate/network/price.h"
+
+namespace tidegate {
+
+enum class Origin {
+  given,     // described by the user
+  derived,   // from another collective's, by counting steps and bytes
+  measured,  // by its own transfers
+};
+
+std::string_view name(Origin origin);
+
+// The link that explains the times of one kind of collective.
+struct Fit {
+  Link link;
+  Origin origin = Origin::given;
+};
+
+inline constexpr std::array kPricedCollectives = {Collective::all_reduce, Collective::all_gather,
+                                                  Collective::broadcast, Collective::all_to_all,
+                                                  Collective::send_receive};
+
+class Network {
+ public:
+  // Everything costs what textbooks say it does on this link.
+  Network(const Extent& extent, const Link& link);
+
+  const Extent& extent() const { return extent_; }
+  const Fit& fit(Collective collective) const;
+  // What was measured, and what follows from it for the kinds that were not: those that move bytes
+  // in the same way come first.
+  void set_measured(Collective collective, const Link& link);
+  void set(Collective collective, const Fit& fit) { at(collective) = fit; }
+
+  // The link itself, for people: of the engine's all-reduce.
+  const Link& link() const { return fit(Collective::all_reduce).link; }
+
+ private:
+  Fit& at(Collective collective);
+  void derive();
+
+  Extent extent_;
+  std::array<Fit, kPricedCollectives.size()> fits_;
+};
+
+// Seconds in two parts: messages that wait for each other, and bytes that occupy the wire.
+struct Price {
+  Seconds waiting{0};
+  Seconds sending{0};
+  Seconds total() const { return waiting + sending; }
+  Price operator+(const Price& other) const {
+    return {waiting + other.waiting, sending + other.sending};
+  }
+};
+
+Price price(const Round& round, const Network& network);
+Price price(const std::vector<Round>& rounds, const Network& network);
+
+}  // namespace tidegate
