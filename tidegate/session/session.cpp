@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 
 #include "tidegate/base/hash.h"
@@ -42,10 +41,6 @@ std::size_t checked_threads(int threads) {
 }
 
 }  // namespace
-
-std::int64_t monotonic_nanoseconds() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
 
 Session::Session(Place place, Settings settings)
     : place_(checked(place)),

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "tidegate/base/clock.h"
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
@@ -28,10 +29,6 @@
 #include "tidegate/session/trace.h"
 
 namespace tidegate {
-
-// Nanoseconds on a monotonic clock.
-using Clock = std::function<std::int64_t()>;
-std::int64_t monotonic_nanoseconds();
 
 struct Settings {
   std::string policy = "fixed";

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "tidegate/comm/lockstep.h"
+#include "tidegate/comm/threads.h"
+
+namespace tidegate {
+namespace {
+
+// Ranks in lockstep on a link that exists only as a clock.
+class Calibrated {
+ public:
+  Calibrated(int ranks, const Network& truth, double noise = 0, double outliers = 0)
+      : results_(static_cast<std::size_t>(ranks)) {
+    std::mt19937 random(7);
+    std::normal_distribution<double> spread(0, noise);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    std::int64_t now = 0;
+    std::vector<Exchange> exchanges;
+    for (int rank = 0; rank < ranks; ++rank) {
+      // Clocks of ranks start at different times.
+      const auto clock = [&now, rank] { return now + 1'000'000 * rank; };
+      exchanges.push_back(
+          calibrate({rank, ranks}, ranks, clock, results_[static_cast<std::size_t>(rank)]));
+    }
+    run_lockstep(exchanges, [&](std::span<const Request> requests) {
+      double took = price(round_of(requests[0]), truth).total().count();
+      took *= std::exp(spread(random));
+      if (uniform(random) < outliers) took *= 8;
+      now += static_cast<std::int64_t>(took * 1e9);
+      ++collectives_;
+    });
+    seconds_ = static_cast<double>(now) * 1e-9;
+  }
+
+  const Calibration& on(int rank) const { return results_[static_cast<std::size_t>(rank)]; }
+  const Link& link(Collective collective) const { return on(0).network.fit(collective).link; }
+  double seconds() const { return seconds_; }
+  int collectives() const { return collectives_; }
+
+ private:
+  std::vector<Calibration> results_;
+  double seconds_ = 0;
+  int collectives_ = 0;
+};
+
+constexpr const char* kLinks[] = {"10mbit,20ms", "100mbit,2ms", "100mbit",
+                                  "1gbit,0.5ms", "1gbit,50us",  "25gbit,20us"};
+
+TEST(Calibration, FindsTheLinkBehindEveryCollective) {
+  for (const char* text : kLinks) {
+    for (const int ranks : {2, 5}) {
+      const Link truth = parse_link(text);
+      const Calibrated got(ranks, Network(ranks, truth));
+      for (const Collective collective : kPricedCollectives) {
+        const Link& link = got.link(collective);
+        EXPECT_NEAR(link.bytes_per_second / truth.bytes_per_second, 1, 1e-3)
+            << text << ", " << ranks << " ranks, " << name(collective);
+        EXPECT_NEAR(link.latency.count(), truth.latency.count(),
+                    1e-3 * truth.latency.count() + 1e-8)
+            << text << ", " << ranks << " ranks, " << name(collective);
+      }
+    }
+  }
+}
+
+TEST(Calibration, KeepsToItsTime) {
+  for (const char* text : {"10mbit,1ms", "100mbit,2ms", "300mbit,1ms", "1gbit,0.5ms"}) {
+    const Link link = parse_link(text);
+    const Calibrated got(4, Network(4, link));
+    EXPECT_LE(got.seconds(), calibration_budget(link.bytes_per_second).count()) << text;
+    EXPECT_NEAR(got.on(0).took.count(), got.seconds(), 0.05 * got.seconds()) << text;
+  }
+  EXPECT_DOUBLE_EQ(calibration_budget(parse_link("100mbit").bytes_per_second).count(), 3);
+  EXPECT_DOUBLE_EQ(calibration_budget(parse_link("1gbit").bytes_per_second).count(), 1);
+  EXPECT_DOUBLE_EQ(calibration_budget(1).count(), 3);
+}
+
+TEST(Calibration, MeasuresLessWhereLatencyTakesAllTheTimeAndSaysWhatIsDerived) {
+  const Calibrated slow(8, Network(8, parse_link("1gbit,50ms")));
+  EXPECT_LE(slow.collectives(), 25);
+  EXPECT_EQ(slow.on(0).network.fit(Collective::all_reduce).origin, Origin::measured);
+  for (const Collective other : {Collective::all_gather, Collective::broadcast,
+                                 Collective::all_to_all, Collective::send_receive}) {
+    EXPECT_EQ(slow.on(0).network.fit(other).origin, Origin::derived) << name(other);
+  }
+  const Calibrated fast(8, Network(8, parse_link("1gbit,50us")));
+  EXPECT_EQ(fast.on(0).network.fit(Collective::all_gather).origin, Origin::measured);
+  EXPECT_EQ(fast.on(0).network.fit(Collective::all_to_all).origin, Origin::measured);
+  EXPECT_EQ(fast.on(0).network.fit(Collective::broadcast).origin, Origin::derived);
+  EXPECT_EQ(fast.on(0).network.fit(Collective::send_receive).origin, Origin::derived);
+}
+
+TEST(Calibration, GivesEveryKindItsOwnPrice) {
+  Network truth(4, parse_link("1gbit,0.5ms"));
+  truth.set(Collective::all_gather, {parse_link("700mbit,1ms"), Origin::given});
+  truth.set(Collective::all_to_all, {parse_link("900mbit,0.1ms"), Origin::given});
+  const Calibrated got(4, truth);
+  EXPECT_NEAR(got.link(Collective::all_gather).bytes_per_second, 87.5e6, 1e5);
+  EXPECT_NEAR(got.link(Collective::all_to_all).latency.count(), 1e-4, 1e-7);
+  // Sends and receives follow the all-to-all, broadcasts the all-gather.
+  EXPECT_EQ(got.link(Collective::send_receive).bytes_per_second,
+            got.link(Collective::all_to_all).bytes_per_second);
+  EXPECT_EQ(got.link(Collective::broadcast).bytes_per_second,
+            got.link(Collective::all_gather).bytes_per_second);
+}
+
+TEST(Calibration, IsTheSameOnAllRanks) {
+  const Calibrated got(5, Network(5, parse_link("100mbit,2ms")), 0.2, 0.05);
+  for (int rank = 1; rank < 5; ++rank) {
+    EXPECT_EQ(got.on(rank).took, got.on(0).took);
+    for (const Collective collective : kPricedCollectives) {
+      const Fit& here = got.on(rank).network.fit(collective);
+      const Fit& there = got.on(0).network.fit(collective);
+      EXPECT_EQ(here.link.bytes_per_second, there.link.bytes_per_second);
+      EXPECT_EQ(here.link.latency, there.link.latency);
+      EXPECT_EQ(here.origin, there.origin);
+    }
+  }
+}
+
+TEST(Calibration, IsNotMisledBySingleOutliers) {
+  for (const char* text : {"100mbit,2ms", "1gbit,0.5ms"}) {
+    const Link truth = parse_link(text);
+    const Calibrated got(4, Network(4, truth), 0.02, 0.08);
+    EXPECT_NEAR(got.link(Collective::all_reduce).bytes_per_second / truth.bytes_per_second, 1, 0.1)
+        << text;
+    EXPECT_NEAR(got.link(Collective::all_reduce).latency / truth.latency, 1, 0.1) << text;
+  }
+}
+
+TEST(Calibration, OfOneRankAsksForNothing) {
+  Calibration result;
+  Exchange exchange = calibrate({0, 1}, 1, monotonic_nanoseconds, result);
+  EXPECT_FALSE(exchange.advance());
+  EXPECT_EQ(price({Collective::all_reduce, 1000}, result.network).total().count(), 0);
+}
+
+TEST(Calibration, RunsOnAnEngine) {
+  run_ranks(3, [](Engine& engine) {
+    const Calibration got = calibrate(engine);
+    const Link& link = got.network.link();
+    EXPECT_GT(link.bytes_per_second, 0);
+    EXPECT_TRUE(std::isfinite(link.bytes_per_second));
+    EXPECT_GE(link.latency.count(), 0);
+    EXPECT_FALSE(got.points.empty());
+  });
+}
+
+}  // namespace
+}  // namespace tidegate

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/calibration.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "tidegate/base/buffer.h"
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kTinyBytes = 64;
+constexpr int kTinyRepeats = 7;
+constexpr int kRepeats = 3;    // of each large size; their median counts
+constexpr double kGrowth = 4;  // of the larger size over the smaller
+constexpr double kGuessBytes = 64e3;
+constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
+constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
+constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
+                                  Collective::all_to_all};
+
+double seconds_of(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// One rank's contribution if `wire` bytes are to go through the busiest rank.
+std::size_t contribution(Collective collective, double wire, const Extent& extent) {
+  const double per_byte = cost({collective, 1 << 20}, extent).bytes / (1 << 20);
+  const auto unit = static_cast<double>(sizeof(float) * static_cast<std::size_t>(extent.ranks));
+  return static_cast<std::size_t>(std::max(1.0, std::round(wire / per_byte / unit)) * unit);
+}
+
+// Zeros to send, so that sums stay zero, and room for what comes.
+class Zeros {
+ public:
+  std::span<std::byte> first(std::size_t bytes) {
+    if (buffer_.size() < bytes) {
+      buffer_.resize(bytes);
+      std::ranges::fill(buffer_, std::byte{0});
+    }
+    return buffer_.span().first(bytes);
+  }
+
+ private:
+  Buffer<std::byte> buffer_;
+};
+
+// Memory for one collective at a time.
+struct Scratch {
+  Zeros send;
+  Zeros receive;
+};
+
+Request make_request(Collective collective, std::size_t bytes, int ranks, Scratch& scratch) {
+  const std::size_t received =
+      collective == Collective::all_gather ? bytes * static_cast<std::size_t>(ranks) : bytes;
+  const auto send = scratch.send.first(bytes);
+  const auto receive = scratch.receive.first(received);
+  switch (collective) {
+    case Collective::all_gather: return AllGather{send, receive};
+    case Collective::all_to_all: return AllToAll{send, receive};
+    default: return AllReduce{send};
+  }
+}
+
+// What this rank knows and all must agree on: the median over ranks, or the largest.
+struct Agreement {
+  std::vector<double> mine;
+  std::vector<double> all;
+
+  double over_ranks(std::size_t entry, bool largest) const {
+    std::vector<double> values;
+    for (std::size_t at = entry; at < all.size(); at += mine.size()) values.push_back(all[at]);
+    return largest ? *std::ranges::max_element(values) : median(values);
+  }
+};
+
+Exchange agree(Agreement& agreement, int ranks) {
+  agreement.all.resize(agreement.mine.size() * static_cast<std::size_t>(ranks));
+  co_yield AllGather{std::as_bytes(std::span(agreement.mine)),
+                     std::as_writable_bytes(std::span(agreement.all))};
+}
+
+// The same collective several times, back to back.
+Exchange repeat(Request request, int times, const Clock& clock, std::vector<double>& seconds) {
+  seconds.clear();
+  for (int i = 0; i < times; ++i) {
+    const std::int64_t began = clock();
+    co_yield request;
+    seconds.push_back(seconds_of(clock() - began));
+  }
+}
+
+}  // namespace
+
+Seconds calibration_budget(double bytes_per_second) {
+  const double megabits = bytes_per_second * 8 / 1e6;
+  const double decades = std::clamp(std::log10(std::max(megabits, 1e-9) / 100), 0.0, 1.0);
+  return Seconds(3 - 2 * decades);
+}
+
+Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result) {
+  const std::int64_t began = clock();
+  const int ranks = place.ranks;
+  result = {.network = Network(extent, {.bytes_per_second = std::numeric_limits<double>::infinity(),
+                                        .latency = Seconds(0)})};
+  if (ranks == 1) co_return;
+
+  Scratch scratch;
+  std::vector<double> seconds;
+  Agreement agreement;
+  const auto request = [&](Collective collective, std::size_t bytes) {
+    return make_request(collective, bytes, ranks, scratch);
+  };
+  const auto note = [&](Collective collective, std::size_t bytes, double agreed) {
+    result.points.push_back({collective, bytes, Seconds(agreed)});
+    return agreed;
+  };
+
+  double per_byte = 0;  // of the first kind, which is always measured
+  double allowed = 0;
+  for (std::size_t kind = 0; kind < kMeasured.size(); ++kind) {
+    const Collective collective = kMeasured[kind];
+    // Connections are made by the first; its time is nobody's.
+    const std::size_t tiny = contribution(collective, kTinyBytes, extent);
+    Exchange first = repeat(request(collective, tiny), 1, clock, seconds);
+    while (first.advance()) co_yield first.request();
+    Exchange short_ones = repeat(request(collective, tiny), kTinyRepeats, clock, seconds);
+    while (short_ones.advance()) co_yield short_ones.request();
+    agreement.mine = {median(seconds)};
+    Exchange agreeing = agree(agreement, ranks);
+    while (agreeing.advance()) co_yield agreeing.request();
+    const double tiny_seconds = note(collective, tiny, agreement.over_ranks(0, false));
+
+    if (kind == 0) {
+      // How fast is it, roughly? Grow until the answer is more than noise.
+      double wire = kGuessBytes;
+      while (true) {
+        const std::size_t bytes = contribution(collective, wire, extent);
+        Exchange guess = repeat(request(collective, bytes), 2, clock, seconds);
+        while (guess.advance()) co_yield guess.request();
+        agreement.mine = {std::ranges::min(seconds)};
+        Exchange agreed = agree(agreement, ranks);
+        while (agreed.advance()) co_yield agreed.request();
+        const double transfer = std::max(1e-9, agreement.over_ranks(0, false) - tiny_seconds);
+        per_byte = transfer / wire;
+        if (transfer >= kLeastSeconds || wire * kGrowth > kLargestBytes) break;
+        wire *= kGrowth;
+      }
+      allowed = calibration_budget(1 / per_byte).count();
+    }
+
+    // As many bytes as a fair share of the time allows.
+    const double share = 0.6 * allowed / static_cast<double>(kMeasured.size());
+    const double large = std::min(kLargestBytes, share / (kRepeats * (1 + 1 / kGrowth) * per_byte));
+    const std::array sizes = {contribution(collective, large / kGrowth, extent),
+                              contribution(collective, large, extent)};
+    std::array<std::vector<double>, 2> times;
+    for (int i = 0; i < kRepeats; ++i) {
+      for (std::size_t which = 0; which < sizes.size(); ++which) {
+        Exchange one = repeat(request(collective, sizes[which]), 1, clock, seconds);
+        while (one.advance()) co_yield one.request();
+        times[which].push_back(seconds[0]);
+      }
+    }
+    agreement.mine = {median(times[0]), median(times[1]), seconds_of(clock() - began)};
+    Exchange last = agree(agreement, ranks);
+    while (last.advance()) co_yield last.request();
+    const double small_seconds = note(collective, sizes[0], agreement.over_ranks(0, false));
+    const double large_seconds = note(collective, sizes[1], agreement.over_ranks(1, false));
+    result.took = Seconds(agreement.over_ranks(2, true));
+
+    const Cost at_tiny = cost({collective, tiny}, extent);
+    const double wire[] = {cost({collective, sizes[0]}, extent).bytes,
+                           cost({collective, sizes[1]}, extent).bytes};
+    double slope = (large_seconds - small_seconds) / (wire[1] - wire[0]);
+    if (!(slope > 0)) slope = large_seconds / wire[1];  // noise alone: the larger one is above it
+    const double latency = std::max(0.0, tiny_seconds - at_tiny.bytes * slope) / at_tiny.steps;
+    result.network.set_measured(collective,
+                                {.bytes_per_second = 1 / slope, .latency = Seconds(latency)});
+    // The next kind takes about as long as this one did.
+    const auto done = static_cast<double>(kind + 1);
+    if (result.took.count() * (done + 1) / done > allowed) break;
+  }
+}
+
+Calibration calibrate(Engine& engine, const Clock& clock) {
+  Calibration result;
+  Exchange exchange = calibrate(
+      engine.place(), {engine.topology().ranks(), engine.topology().hosts()}, clock, result);
+  while (exchange.advance()) engine.wait(engine.start(exchange.request()));
+  return result;
+}
+
+}  // namespace tidegate
