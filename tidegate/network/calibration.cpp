@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tidegate/base/buffer.h"
+#include "tidegate/network/change.h"
 
 namespace tidegate {
 namespace {
@@ -22,12 +23,6 @@ constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather
                                   Collective::all_to_all};
 
 double seconds_of(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 // One rank's contribution if `wire` bytes are to go through the busiest rank.
 std::size_t contribution(Collective collective, double wire, const Extent& extent) {

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+namespace tidegate {
+namespace {
+
+// Steps of a job on a link: each has some transfers of known sizes, with noise.
+class Steps {
+ public:
+  Steps(const Link& link, std::vector<Round> rounds, double noise, unsigned seed = 1)
+      : link_(link), rounds_(std::move(rounds)), random_(seed), spread_(0, noise) {}
+
+  std::vector<Transfer> next(double outlier = 1) {
+    std::vector<Transfer> transfers;
+    for (const Round& round : rounds_) {
+      const Cost counted = cost(round, 4);
+      const double seconds =
+          counted.steps * link_.latency.count() + counted.bytes / link_.bytes_per_second;
+      transfers.push_back(
+          {round.collective, counted, Seconds(seconds * outlier * std::exp(spread_(random_)))});
+    }
+    return transfers;
+  }
+  void change(const Link& link) { link_ = link; }
+
+ private:
+  Link link_;
+  std::vector<Round> rounds_;
+  std::mt19937 random_;
+  std::normal_distribution<double> spread_;
+};
+
+const Link kLink = parse_link("100mbit,2ms");
+const Round kLarge{Collective::all_reduce, 1'000'000};
+const Round kMiddle{Collective::all_reduce, 200'000};
+const Round kTiny{Collective::all_gather, 3'000};
+
+NetworkEstimate calibrated(const Link& link) {
+  NetworkEstimate estimate(4);
+  estimate.start_from(Network(4, link));
+  return estimate;
+}
+
+double seconds(const Round& round, const NetworkEstimate& estimate) {
+  return price(round, estimate.network()).total().count();
+}
+
+TEST(NetworkEstimate, KnowsNothingBeforeTheFirstTransfer) {
+  NetworkEstimate estimate(4);
+  EXPECT_FALSE(estimate.known());
+  Steps steps(kLink, {kLarge, kMiddle, kTiny}, 0);
+  estimate.observe(steps.next());
+  EXPECT_TRUE(estimate.known());
+}
+
+TEST(NetworkEstimate, LearnsALinkFromTransfersAlone) {
+  for (const char* text : {"100mbit,2ms", "1gbit,0.5ms", "10mbit,20ms", "25gbit,50us"}) {
+    const Link truth = parse_link(text);
+    NetworkEstimate estimate(4);
+    Steps steps(truth, {kLarge, kMiddle, kTiny}, 0.05);
+    for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+    for (const Round& round : {kLarge, kMiddle, kTiny}) {
+      EXPECT_NEAR(seconds(round, estimate) / price(round, 4, truth).count(), 1, 0.05) << text;
+    }
+    EXPECT_NEAR(estimate.network().link().bytes_per_second / truth.bytes_per_second, 1, 0.15)
+        << text;
+    EXPECT_EQ(estimate.network().fit(Collective::all_gather).origin, Origin::measured);
+    EXPECT_EQ(estimate.network().fit(Collective::broadcast).origin, Origin::derived);
+  }
+}
+
+TEST(NetworkEstimate, CorrectsAWrongCalibration) {
+  NetworkEstimate estimate = calibrated(parse_link("150mbit,1ms"));
+  Steps steps(kLink, {kLarge, kTiny}, 0.05);
+  for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+  EXPECT_NEAR(seconds(kLarge, estimate) / price(kLarge, 4, kLink).count(), 1, 0.05);
+  EXPECT_NEAR(seconds(kTiny, estimate) / price(kTiny, 4, kLink).count(), 1, 0.1);
+}
+
+// Steps after a change until a change of the right kind is told; the prices must be right soon
+// after.
+int steps_until_seen(const Link& before, const Link& after, bool of_latency, unsigned seed) {
+  NetworkEstimate estimate = calibrated(before);
+  Steps steps(before, {kLarge, kTiny}, 0.1, seed);
+  for (int i = 0; i < 100; ++i) estimate.observe(steps.next());
+  steps.change(after);
+  int count = 0;
+  while (count++ < 100) {
+    const auto change = estimate.observe(steps.next());
+    if (!change) continue;
+    EXPECT_EQ(change->of_latency, of_latency) << describe(*change);
+    break;
+  }
+  const Round& round = of_latency ? kTiny : kLarge;
+  EXPECT_NEAR(seconds(round, estimate) / price(round, 4, after).count(), 1, 0.3);
+  for (int i = 0; i < 30; ++i) estimate.observe(steps.next());
+  EXPECT_NEAR(seconds(round, estimate) / price(round, 4, after).count(), 1, 0.1);
+  return count;
+}
+
+TEST(NetworkEstimate, SeesTheRateHalvedOrDoubledWithinEightSteps) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    EXPECT_LE(steps_until_seen(kLink, parse_link("50mbit,2ms"), false, seed), 8);
+    EXPECT_LE(steps_until_seen(kLink, parse_link("200mbit,2ms"), false, seed), 8);
+  }
+}
+
+TEST(NetworkEstimate, SeesTheLatencyDoubledOrHalvedWithinEightSteps) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    EXPECT_LE(steps_until_seen(kLink, parse_link("100mbit,4ms"), true, seed), 8);
+    EXPECT_LE(steps_until_seen(parse_link("100mbit,4ms"), kLink, true, seed), 8);
+  }
+}
+
+TEST(NetworkEstimate, CorrectsKindsThatAreNotInUseByAChange) {
+  NetworkEstimate estimate = calibrated(kLink);
+  Steps steps(kLink, {kLarge}, 0.02);
+  for (int i = 0; i < 50; ++i) estimate.observe(steps.next());
+  steps.change(parse_link("10mbit,2ms"));
+  for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+  const Round owner{Collective::all_to_all, 1'000'000};
+  EXPECT_NEAR(seconds(owner, estimate) / price(owner, 4, parse_link("10mbit,2ms")).count(), 1, 0.1);
+}
+
+TEST(NetworkEstimate, IsNotMovedBySingleOutliers) {
+  NetworkEstimate estimate = calibrated(kLink);
+  Steps steps(kLink, {kLarge, kTiny}, 0.05);
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_FALSE(estimate.observe(steps.next(i % 12 == 11 ? 20 : 1)));
+    if (i > 20) {
+      ASSERT_NEAR(seconds(kLarge, estimate) / price(kLarge, 4, kLink).count(), 1, 0.12) << i;
+    }
+  }
+}
+
+TEST(NetworkEstimate, TellsLatencyFromRateOnlyAsFarAsSizesDo) {
+  // One size alone: the price of that size is right, and both parts have moved.
+  NetworkEstimate estimate = calibrated(parse_link("100mbit,2ms"));
+  Steps steps(parse_link("80mbit,2.5ms"), {kMiddle}, 0.01);
+  for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+  const Link truth = parse_link("80mbit,2.5ms");
+  EXPECT_NEAR(seconds(kMiddle, estimate) / price(kMiddle, 4, truth).count(), 1, 0.03);
+}
+
+TEST(NetworkChange, IsDescribedInWords) {
+  EXPECT_EQ(describe(NetworkChange{.of_latency = false, .factor = 2}),
+            "the rate of the network is 0.50 times what it was");
+  EXPECT_EQ(describe(NetworkChange{.of_latency = true, .factor = 2}),
+            "the latency of the network is 2.00 times what it was");
+}
+
+}  // namespace
+}  // namespace tidegate

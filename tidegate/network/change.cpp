@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/change.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tidegate {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+std::optional<double> ChangeDetector::observe(double value) {
+  double centre = 0;
+  double spread = kFirstSpread;
+  if (past_.size() >= kFew) {
+    std::vector<double> values(past_.begin(), past_.end());
+    centre = median(values);
+    for (double& one : values) one = std::abs(one - centre);
+    spread = std::max(kLeastSpread, 1.4826 * median(values));  // as of a normal distribution
+  }
+  const double deviation = std::clamp((value - centre) / spread, -kClip, kClip);
+
+  const auto accumulate = [&](double& sum, double by, std::vector<double>& since) {
+    sum = std::max(0.0, sum + by - kAllowance);
+    if (sum == 0) {
+      since.clear();
+    } else {
+      since.push_back(value);
+    }
+  };
+  accumulate(up_, deviation, rising_);
+  accumulate(down_, -deviation, falling_);
+  if (up_ > kThreshold || down_ > kThreshold) {
+    // The last values: the first ones since the sum left zero may have been noise.
+    const std::vector<double>& since = up_ > kThreshold ? rising_ : falling_;
+    const auto last = static_cast<std::ptrdiff_t>(std::min(since.size(), kLast));
+    const double moved = median({since.end() - last, since.end()}) - centre;
+    if (std::abs(moved) >= kLeastMove) {
+      *this = {};
+      return moved;
+    }
+    up_ = down_ = 0;  // too little to speak of: the past takes it in
+    rising_.clear();
+    falling_.clear();
+  }
+  doubtful_.push_back(value);
+  if (!suspicious()) {
+    past_.insert(past_.end(), doubtful_.begin(), doubtful_.end());
+    doubtful_.clear();
+    while (past_.size() > kMemory) past_.pop_front();
+  }
+  return std::nullopt;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+// Before anything is known: weak guesses that the first transfers overrule.
+constexpr double kGuessedRate = 125e6;
+constexpr double kGuessedLatency = 1e-4;
+constexpr double kNoTrust = 0.01;
+constexpr double kTrust = 1;
+// A link without latency still has one for the fit to scale.
+constexpr double kLeastLatency = 1e-7;
+constexpr double kLeastDeviation = 0.05;  // relative; what is nearer is no outlier
+
+double predicted(const Transfer& transfer, const Link& link) {
+  return transfer.cost.steps * link.latency.count() + transfer.cost.bytes / link.bytes_per_second;
+}
+
+// Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
+// errors u a + v b - 1. Huber's weights, three rounds.
+Link fit(const std::deque<Transfer>& window, const Link& before, double trust) {
+  const double latency = std::max(kLeastLatency, before.latency.count());
+  const double per_byte = 1 / before.bytes_per_second;
+  double a = 1;
+  double b = 1;
+  std::vector<double> weights(window.size(), 1.0);
+  for (int round = 0; round < 3; ++round) {
+    double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      const double u = window[i].cost.steps * latency / window[i].seconds.count();
+      const double v = window[i].cost.bytes * per_byte / window[i].seconds.count();
+      uu += weights[i] * u * u;
+      vv += weights[i] * v * v;
+      uv += weights[i] * u * v;
+      u1 += weights[i] * u;
+      v1 += weights[i] * v;
+    }
+    const double determinant = uu * vv - uv * uv;
+    a = (u1 * vv - v1 * uv) / determinant;
+    b = (v1 * uu - u1 * uv) / determinant;
+    if (!(a >= 0)) {  // less than nothing: all of it is the other's
+      a = 0;
+      b = v1 / vv;
+    } else if (!(b > 0)) {
+      b = 1e-3;
+      a = u1 / uu;
+    }
+    std::vector<double> errors;
+    for (const Transfer& transfer : window) {
+      const double expected =
+          a * transfer.cost.steps * latency + b * transfer.cost.bytes * per_byte;
+      errors.push_back(std::abs(expected / transfer.seconds.count() - 1));
+    }
+    const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      weights[i] = errors[i] <= limit ? 1.0 : limit / errors[i];
+    }
+  }
+  return {.bytes_per_second = 1 / (b * per_byte), .latency = Seconds(a * latency)};
+}
+
+}  // namespace
+
+std::string describe(const NetworkChange& change) {
+  char factor[32];
+  std::snprintf(factor, sizeof factor, "%.2f",
+                change.of_latency ? change.factor : 1 / change.factor);
+  return concat(change.of_latency ? "the latency" : "the rate", " of the network is ", factor,
+                " times what it was");
+}
+
+NetworkEstimate::NetworkEstimate(const Extent& extent)
+    : network_(extent, {.bytes_per_second = kGuessedRate, .latency = Seconds(kGuessedLatency)}) {
+  restart(kNoTrust);
+}
+
+void NetworkEstimate::start_from(const Network& network) {
+  network_ = network;
+  known_ = true;
+  restart(kTrust);
+}
+
+void NetworkEstimate::restart(double trust) {
+  for (const Collective collective : kPricedCollectives) {
+    kind(collective) = {.before = network_.fit(collective).link, .trust = trust, .window = {}};
+  }
+  latency_ = {};
+  rate_ = {};
+}
+
+NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
+  const auto found = std::ranges::find(kPricedCollectives, collective);
+  return kinds_[static_cast<std::size_t>(found - kPricedCollectives.begin())];
+}
+
+std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
+  const std::optional<NetworkChange> change = look_for_change(transfers);
+  if (change) rescale(*change);
+  for (const Transfer& transfer : transfers) {
+    Kind& of = kind(transfer.collective);
+    of.window.push_back(transfer);
+    if (of.window.size() > kWindow) of.window.pop_front();
+  }
+  for (const Collective collective : kPricedCollectives) {
+    Kind& of = kind(collective);
+    if (of.window.empty()) continue;
+    const Link fitted = fit(of.window, of.before, of.trust);
+    if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
+    network_.set_measured(collective, fitted);
+    known_ = true;
+  }
+  return change;
+}
+
+std::optional<NetworkChange> NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
+  if (!known_) return std::nullopt;
+  struct Sum {
+    double seconds = 0;
+    double expected = 0;
+  };
+  Sum mostly_latency;
+  Sum mostly_bytes;
+  for (const Transfer& transfer : transfers) {
+    const Link& link = network_.fit(transfer.collective).link;
+    const double expected = predicted(transfer, link);
+    const bool waits = transfer.cost.steps * link.latency.count() > expected / 2;
+    Sum& sum = waits ? mostly_latency : mostly_bytes;
+    sum.seconds += transfer.seconds.count();
+    sum.expected += expected;
+  }
+  const auto look = [](ChangeDetector& detector, const Sum& sum) -> std::optional<double> {
+    if (!(sum.expected > 0) || !(sum.seconds > 0)) return std::nullopt;
+    const auto moved = detector.observe(std::log(sum.seconds / sum.expected));
+    return moved ? std::optional(std::exp(*moved)) : std::nullopt;
+  };
+  if (const auto factor = look(rate_, mostly_bytes)) {
+    return NetworkChange{.of_latency = false, .factor = *factor};
+  }
+  if (const auto factor = look(latency_, mostly_latency)) {
+    return NetworkChange{.of_latency = true, .factor = *factor};
+  }
+  return std::nullopt;
+}
+
+void NetworkEstimate::rescale(const NetworkChange& change) {
+  for (const Collective collective : kPricedCollectives) {
+    Fit corrected = network_.fit(collective);
+    if (change.of_latency) {
+      corrected.link.latency *= change.factor;
+    } else {
+      corrected.link.bytes_per_second /= change.factor;
+    }
+    network_.set(collective, corrected);
+  }
+  restart(kTrust);
+}
+
+}  // namespace tidegate

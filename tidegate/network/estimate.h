@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network while the job runs: every transfer that happens anyway corrects what calibration
+// found, and a change of the network is told from noise. Fed with agreed times only, it is the same
+// on all ranks.
+//
+// Each kind of collective has a window of its last transfers, through which latency and rate are
+// fitted: least squares of relative errors, outliers held down, drawn a little to what was known
+// before, because transfers of one size alone cannot tell latency from rate. Transfers that are
+// mostly latency and those that are mostly bytes are watched for changes apart. When one is seen,
+// all kinds are corrected by it: it is the network that has changed, not a collective.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tidegate/network/change.h"
+#include "tidegate/network/network.h"
+
+namespace tidegate {
+
+struct Transfer {
+  Collective collective = Collective::all_reduce;
+  Cost cost;
+  Seconds seconds{0};
+};
+
+struct NetworkChange {
+  bool of_latency = false;  // else of the rate
+  double factor = 1;        // of the time: 2 = twice as slow
+};
+
+std::string describe(const NetworkChange& change);
+
+class NetworkEstimate {
+ public:
+  // Nothing is known yet but how many take part.
+  explicit NetworkEstimate(const Extent& extent);
+
+  // By calibration, or from the user.
+  void start_from(const Network& network);
+
+  // The transfers of one step.
+  std::optional<NetworkChange> observe(std::span<const Transfer> transfers);
+
+  // Whether prices mean anything yet.
+  bool known() const { return known_; }
+  const Network& network() const { return network_; }
+
+ private:
+  static constexpr std::size_t kWindow = 24;
+
+  struct Kind {
+    Link before;       // what was known when the window was empty
+    double trust = 1;  // in it, counted in transfers
+    std::deque<Transfer> window;
+  };
+
+  Kind& kind(Collective collective);
+  std::optional<NetworkChange> look_for_change(std::span<const Transfer> transfers);
+  void rescale(const NetworkChange& change);
+  void restart(double trust);
+
+  Network network_;
+  bool known_ = false;
+  std::array<Kind, kPricedCollectives.size()> kinds_;
+  ChangeDetector latency_;
+  ChangeDetector rate_;
+};
+
+}  // namespace tidegate
