@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/step_time.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <vector>
+
+namespace tidegate {
+namespace {
+
+Price sending(double seconds) { return {.waiting = Seconds(0), .sending = Seconds(seconds)}; }
+Price waiting(double seconds) { return {.waiting = Seconds(seconds), .sending = Seconds(0)}; }
+
+double total(const std::vector<BucketTiming>& buckets, double compute, int depth = 2) {
+  return model_step(buckets, Seconds(compute), depth).total.count();
+}
+
+TEST(StepTime, WithoutBucketsIsTheComputation) { EXPECT_DOUBLE_EQ(total({}, 3), 3); }
+
+TEST(StepTime, OfOneBucketIsEverythingInARow) {
+  // Ready at 2, compressed until 3, on the wire until 7, decoded until 8.
+  EXPECT_DOUBLE_EQ(total({{Seconds(2), Seconds(1), Seconds(1), {{Seconds(1), Seconds(3)}}}}, 2), 8);
+}
+
+TEST(StepTime, HidesTheWireBehindBackward) {
+  // The first bucket is sent while backward goes on; the second waits for nothing.
+  const std::vector<BucketTiming> buckets = {{Seconds(1), Seconds(0), Seconds(0), {sending(3)}},
+                                             {Seconds(4), Seconds(0), Seconds(0), {sending(1)}}};
+  EXPECT_DOUBLE_EQ(total(buckets, 4), 5);
+  const StepTime step = model_step(buckets, Seconds(4), 2);
+  EXPECT_DOUBLE_EQ(step.exposed.count(), 1);
+  EXPECT_DOUBLE_EQ(step.wire.count(), 4);
+}
+
+TEST(StepTime, QueuesBucketsOnOneWire) {
+  const std::vector<BucketTiming> buckets(3, {Seconds(1), Seconds(0), Seconds(0), {sending(2)}});
+  EXPECT_DOUBLE_EQ(total(buckets, 1), 7);
+}
+
+TEST(StepTime, OverlapsLatencies) {
+  const std::vector<BucketTiming> buckets(3, {Seconds(1), Seconds(0), Seconds(0), {waiting(2)}});
+  EXPECT_DOUBLE_EQ(total(buckets, 1), 3);
+}
+
+TEST(StepTime, CompressesOneBucketWhileAnotherIsOnTheWire) {
+  // 0..1 compress A, 1..3 wire A while B is compressed until 2, 3..5 wire B.
+  const std::vector<BucketTiming> buckets(2, {Seconds(0), Seconds(1), Seconds(0), {sending(2)}});
+  EXPECT_DOUBLE_EQ(total(buckets, 0), 5);
+}
+
+TEST(StepTime, IssuesRoundsInTheOrderOfThePipeline) {
+  // Depth 2: (0,1) (1,1) (0,2) (1,2). Latency only, so each pair of rounds overlaps.
+  const std::vector<BucketTiming> buckets(
+      2, {Seconds(0), Seconds(0), Seconds(0), {waiting(1), waiting(1)}});
+  EXPECT_DOUBLE_EQ(total(buckets, 0), 2);
+  // Depth 1: all rounds of a bucket before the next one's.
+  EXPECT_DOUBLE_EQ(total(buckets, 0, 1), 3);
+}
+
+TEST(StepTime, CountsTheOptimiserAfterTheLastBucket) {
+  EXPECT_DOUBLE_EQ(total({{Seconds(2), Seconds(0), Seconds(0), {sending(1)}}}, 3), 4);
+}
+
+RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
+  const auto some = [] { return Seconds(*rc::gen::inRange(0, 100) * 0.01); };
+  std::vector<BucketTiming> buckets(*rc::gen::inRange<std::size_t>(1, 12));
+  Seconds ready{0};
+  Seconds busy{0};
+  Seconds everything{0};
+  for (BucketTiming& bucket : buckets) {
+    ready += some();
+    bucket = {ready, some(), some(), {}};
+    const int rounds = *rc::gen::inRange(0, 4);
+    for (int i = 0; i < rounds; ++i) bucket.rounds.push_back({some(), some()});
+    everything += bucket.compress + bucket.decode;
+    for (const Price& price : bucket.rounds) {
+      busy += price.sending;
+      everything += price.total();
+    }
+  }
+  const StepTime step = model_step(buckets, ready, *rc::gen::inRange(1, 4));
+  RC_ASSERT(step.total >= ready);
+  RC_ASSERT(step.total.count() >= busy.count() - 1e-9);
+  RC_ASSERT(step.total.count() <= (ready + everything).count() + 1e-9);
+  RC_ASSERT(std::abs((step.wire - busy).count()) < 1e-9);
+  // A slower wire never makes a step shorter.
+  std::vector<BucketTiming> slower = buckets;
+  for (BucketTiming& bucket : slower) {
+    for (Price& price : bucket.rounds) price.sending *= 2;
+  }
+  RC_ASSERT(model_step(slower, ready, 2).total.count() >=
+            model_step(buckets, ready, 2).total.count() - 1e-9);
+}
+
+}  // namespace
+}  // namespace tidegate

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/network/step_time.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+
+#include "tidegate/comm/pipeline.h"
+
+namespace tidegate {
+namespace {
+
+constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
+
+// An exchange that asks for so many rounds of nothing: what the pipeline orders.
+Exchange rounds_of_nothing(std::size_t rounds) {
+  for (std::size_t i = 0; i < rounds; ++i) co_yield AllReduce{};
+}
+
+struct Flying {
+  Ticket ticket;
+  Seconds arrives;
+};
+
+}  // namespace
+
+StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth) {
+  StepTime step;
+  if (buckets.empty()) return {.total = compute};
+  const auto at = [&](int bucket) -> const BucketTiming& {
+    return buckets[static_cast<std::size_t>(bucket)];
+  };
+  Seconds thread{0};     // until when the thread that compresses is busy
+  Seconds wire_free{0};  // until when bytes are on the wire
+  Seconds done{0};       // when the last bucket so far was
+  std::size_t added = 0;
+  std::deque<Flying> flying;
+  Pipeline pipeline(depth, [&](int bucket) {
+    thread += at(bucket).decode;
+    done = std::max(done, thread);
+  });
+  while (!pipeline.finished()) {
+    // What comes first: the next bucket, or the arrival of the oldest collective?
+    const Seconds next_ready = added < buckets.size() ? buckets[added].ready : kNever;
+    const Seconds next_arrival = flying.empty() ? kNever : flying.front().arrives;
+    if (next_ready <= std::max(next_arrival, thread)) {
+      thread = std::max(thread, next_ready);
+      // A bucket of no rounds is not sent at all; it still takes its turn.
+      const std::size_t rounds = std::max<std::size_t>(1, buckets[added].rounds.size());
+      pipeline.add(rounds_of_nothing(rounds), static_cast<int>(rounds),
+                   added + 1 == buckets.size());
+      ++added;
+    } else {
+      const Flying first = flying.front();
+      flying.pop_front();
+      thread = std::max(thread, first.arrives);
+      pipeline.complete(first.ticket);
+    }
+    while (const auto ticket = pipeline.next()) {
+      const BucketTiming& bucket = at(ticket->bucket);
+      if (ticket->round == 1) thread += bucket.compress;
+      Price price;
+      if (!bucket.rounds.empty())
+        price = bucket.rounds[static_cast<std::size_t>(ticket->round - 1)];
+      const Seconds starts = std::max(thread, wire_free);
+      wire_free = starts + price.sending;
+      step.wire += price.sending;
+      flying.push_back({*ticket, starts + price.total()});
+    }
+  }
+  step.exposed = std::max(Seconds(0), done - buckets.back().ready);
+  step.total = std::max(compute, buckets.back().ready) + step.exposed;
+  return step;
+}
+
+}  // namespace tidegate

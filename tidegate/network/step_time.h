@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a step takes, modelled: buckets become ready while backward goes on; one thread
+// compresses and decodes them, in the order of the pipeline (comm/pipeline.h); one wire carries
+// their rounds, one after another, while latencies overlap. The same model serves the planner, the
+// virtual cluster and policies.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tidegate/network/network.h"
+
+namespace tidegate {
+
+struct BucketTiming {
+  Seconds ready{0};     // since the step began: when its gradients are complete
+  Seconds compress{0};  // before its first round, and between rounds
+  Seconds decode{0};    // after its last round
+  std::vector<Price> rounds;
+};
+
+struct StepTime {
+  Seconds total{0};
+  Seconds exposed{0};  // of it, what was spent waiting for buckets after the last was ready
+  Seconds wire{0};     // during which bytes were on the wire
+};
+
+// `compute` = what a step takes without any exchange: forward, backward and optimiser.
+StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth);
+
+}  // namespace tidegate
