@@ -295,7 +295,9 @@ void bind_session(nb::module_& module) {
         const Extent extent(sessions[0]->topology().ranks(), sessions[0]->topology().hosts());
         Seconds modelled{0};
         run_lockstep(sessions, [&](const Request& request) {
-          modelled += price(round_of(request), extent, described);
+          const Seconds one = price(round_of(request), extent, described);
+          modelled += one;
+          return one;
         });
         return modelled.count();
       },

@@ -9,7 +9,7 @@
 namespace tidegate {
 namespace {
 
-double floats(const Network& network, const char* method, double level, int ranks = 4) {
+double floats(const NeuralNetwork& network, const char* method, double level, int ranks = 4) {
   return data_sent(Convention::accordion, network.layers(), make_choice(method, level), ranks);
 }
 

@@ -10,7 +10,7 @@
 
 namespace tidegate {
 
-struct Network {
+struct NeuralNetwork {
   const char* name;
   std::size_t vectors;
   std::vector<std::pair<std::size_t, std::size_t>> matrices;
@@ -24,7 +24,7 @@ struct Network {
   }
 };
 
-inline Network resnet18_cifar10() {
+inline NeuralNetwork resnet18_cifar10() {
   return {
       "ResNet-18/cifar10",
       9610,
@@ -33,7 +33,7 @@ inline Network resnet18_cifar10() {
        {256, 2304}, {512, 2304}, {512, 4608}, {512, 256},  {512, 4608}, {512, 4608}, {10, 512}}};
 }
 
-inline Network vgg19_cifar10() {
+inline NeuralNetwork vgg19_cifar10() {
   return {"VGG-19bn/cifar10",
           17546,
           {{64, 27},
@@ -57,7 +57,7 @@ inline Network vgg19_cifar10() {
            {10, 512}}};
 }
 
-inline Network densenet_cifar100() {
+inline NeuralNetwork densenet_cifar100() {
   return {"DenseNet(densenet_cifar)/cifar100",
           31420,
           {{24, 27},  {48, 24},  {12, 432}, {48, 36},  {12, 432}, {48, 48},  {12, 432}, {48, 60},
@@ -78,7 +78,7 @@ inline Network densenet_cifar100() {
            {100, 384}}};
 }
 
-inline Network seresnet18_cifar100() {
+inline NeuralNetwork seresnet18_cifar100() {
   return {
       "SENet(seresnet18)/cifar100",
       16608,
@@ -90,7 +90,7 @@ inline Network seresnet18_cifar100() {
        {516, 32},   {100, 516}}};
 }
 
-inline Network googlenet_cifar10() {
+inline NeuralNetwork googlenet_cifar10() {
   return {"GoogLeNet/cifar10",
           23722,
           {{192, 27},  {64, 192},  {96, 192},  {128, 864},  {16, 192}, {32, 144},  {32, 288},

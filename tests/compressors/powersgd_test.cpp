@@ -431,10 +431,11 @@ TEST(PowerSgd, WithoutLayersEverythingIsAVector) {
 
 // What really travels is what the paper counts.
 TEST(PowerSgd, SendsAsManyFloatsAsAccordionsPaperCounts) {
-  const std::vector<std::pair<Network, std::vector<int>>> cases{{resnet18_cifar10(), {1, 2}},
-                                                                {vgg19_cifar10(), {1, 4}},
-                                                                {densenet_cifar100(), {1, 2}},
-                                                                {seresnet18_cifar100(), {1, 2}}};
+  const std::vector<std::pair<NeuralNetwork, std::vector<int>>> cases{
+      {resnet18_cifar10(), {1, 2}},
+      {vgg19_cifar10(), {1, 4}},
+      {densenet_cifar100(), {1, 2}},
+      {seresnet18_cifar100(), {1, 2}}};
   for (const auto& [network, ranks] : cases) {
     const Layers layers = network.layers();
     for (const int rank : ranks) {

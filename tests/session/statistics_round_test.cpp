@@ -29,8 +29,8 @@ class StatisticsRoundTest : public testing::Test {
     perform(requests);
   }
 
-  StatisticsRound first_{{0, 2}};
-  StatisticsRound second_{{1, 2}};
+  StatisticsRound first_{{0, 2}, false};
+  StatisticsRound second_{{1, 2}, false};
 };
 
 TEST_F(StatisticsRoundTest, IsDueAfterTheFirstStepAndThenNotUntilItsOutcomeIsUsed) {

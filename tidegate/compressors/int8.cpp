@@ -9,7 +9,7 @@ constexpr FeedbackCode kInt8 = feedback_code<8>();
 }  // namespace
 
 Method int8_row() {
-  return quantiser_row<kInt8>("int8", "every element in 8 bits, with a scale per 256", Fit::fine);
+  return quantiser_row<kInt8>("int8", "every element in 8 bits, with a scale per 256", Grain::fine);
 }
 
 }  // namespace tidegate

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <optional>
 
 #include "tidegate/base/error.h"
-#include "tidegate/network/price.h"
+#include "tidegate/comm/routes.h"
+#include "tidegate/network/network.h"
 
 namespace tidegate {
 namespace {
@@ -17,6 +18,19 @@ std::string list_names(const Items& items, Name name_of) {
   std::string text;
   for (const auto& item : items) text += concat(text.empty() ? "" : ", ", name_of(item));
   return text;
+}
+
+// A route is left for one that takes less than this share of its time.
+constexpr double kWorthwhile = 0.85;
+
+// What the rounds of a choice take; nothing if any of them has only been derived.
+std::optional<Seconds> seconds_of(const Choice& choice, const Shape& shape,
+                                  const Network& network) {
+  const std::vector<Round> rounds = carried(choice.method->rounds(shape, choice), shape.ranks);
+  for (const Round& round : rounds) {
+    if (network.fit(round.collective).origin == Origin::derived) return std::nullopt;
+  }
+  return price(rounds, network).total();
 }
 
 }  // namespace
@@ -99,24 +113,39 @@ std::string describe(const Choice& choice) {
   return text + concat(" by ", choice.by_host ? "hosts+" : "", name(choice.route));
 }
 
-Choice cheapest_route(Choice choice, const Shape& shape) {
+Choice cheapest_route(Choice choice, const Shape& shape, const Network* network,
+                      const Choice* present) {
   if (!choice.any_route) return choice;
   choice.any_route = false;
-  double least = std::numeric_limits<double>::infinity();
-  Choice candidate = choice;
+  std::vector<Choice> candidates;
   for (const Route route : choice.method->routes) {
     if (route == Route::owner && choice.method->owners_deliver_less) continue;
-    candidate.route = route;
-    double bytes = 0;
-    for (const Round& round : choice.method->rounds(shape, candidate)) {
-      bytes += bytes_sent(round, shape.ranks);
+    candidates.push_back(choice);
+    candidates.back().route = route;
+  }
+  const auto bytes = [&](const Choice& candidate) {
+    double sum = 0;
+    for (const Round& round : candidate.method->rounds(shape, candidate)) {
+      sum += bytes_sent(round, shape.ranks);
     }
-    if (bytes < least) {
-      least = bytes;
-      choice.route = route;
+    return sum;
+  };
+  Choice best = *std::ranges::min_element(candidates, {}, bytes);
+  if (!network || choice.by_host) return best;  // prices are those of all ranks together
+  const auto unchanged = std::ranges::find_if(
+      candidates, [&](const Choice& candidate) { return present && candidate == *present; });
+  if (unchanged != candidates.end()) best = *unchanged;
+  std::optional<Seconds> least = seconds_of(best, shape, *network);
+  if (!least) return best;
+  *least *= kWorthwhile;
+  for (const Choice& candidate : candidates) {
+    const std::optional<Seconds> here = seconds_of(candidate, shape, *network);
+    if (here && *here < *least) {
+      least = here;
+      best = candidate;
     }
   }
-  return choice;
+  return best;
 }
 
 std::size_t kept_elements(std::size_t elements, double ratio) {

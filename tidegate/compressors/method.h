@@ -20,6 +20,7 @@
 namespace tidegate {
 
 struct Method;
+class Network;
 
 // How one bucket is averaged in one step. Equal on all ranks.
 struct Choice {
@@ -125,8 +126,12 @@ Choice make_choice(std::string_view method, double level = 1.0, std::string_view
                    int bits = 0);
 
 // The choice with its route settled: the user's, or of all that deliver the same the one by which a
-// rank sends the fewest bytes. Depends on agreed numbers only.
-Choice cheapest_route(Choice choice, const Shape& shape);
+// rank sends the fewest bytes. On a known network it gives way to one that is cheaper by a margin,
+// if the prices of both were measured or given: derived ones are too vague to change what works.
+// `present` = what the bucket does now, if anything: a route is not left for another of about the
+// same price. Depends on agreed numbers only.
+Choice cheapest_route(Choice choice, const Shape& shape, const Network* network = nullptr,
+                      const Choice* present = nullptr);
 
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.
 std::size_t kept_elements(std::size_t elements, double ratio);

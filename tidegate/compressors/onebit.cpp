@@ -17,7 +17,8 @@ constexpr FeedbackCode kOnebit = {{.number = 16,  // above the bits that number 
 
 Method onebit_row() {
   return quantiser_row<kOnebit>(
-      "onebit", "the signs, and the means below and above zero of every 256 elements", Fit::coarse);
+      "onebit", "the signs, and the means below and above zero of every 256 elements",
+      Grain::coarse);
 }
 
 }  // namespace tidegate

@@ -74,16 +74,16 @@ std::vector<Round> quantiser_rounds(const FeedbackCode& code, const Shape& shape
                                     const Choice& choice);
 
 // How well a code fits: of a coarse one, coding twice loses so much that owners fall behind.
-enum class Fit { fine, coarse };
+enum class Grain { fine, coarse };
 
 // A row; what is special about it is its code.
 template <const FeedbackCode& kCode>
-Method quantiser_row(std::string_view name, std::string_view summary, Fit fit) {
+Method quantiser_row(std::string_view name, std::string_view summary, Grain grain) {
   return {
       .name = name,
       .summary = summary,
       .routes = {Route::all_gather, Route::owner},
-      .owners_deliver_less = fit == Fit::coarse,
+      .owners_deliver_less = grain == Grain::coarse,
       .error_feedback = true,
       .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
         return quantiser_rounds(kCode, shape, choice);

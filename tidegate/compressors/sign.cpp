@@ -12,7 +12,7 @@ constexpr FeedbackCode kSign = feedback_code<1>();
 
 Method sign_row() {
   return quantiser_row<kSign>("sign", "the signs, and the mean magnitude of every 256 elements",
-                              Fit::coarse);
+                              Grain::coarse);
 }
 
 }  // namespace tidegate

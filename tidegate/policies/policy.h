@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include "tidegate/compressors/method.h"
+#include "tidegate/network/network.h"
+#include "tidegate/policies/job_times.h"
 #include "tidegate/policies/statistics.h"
 
 namespace tidegate {
@@ -23,6 +25,9 @@ struct Question {
   int ranks = 1;
   // The newest record set that is at least two steps old; null in the first steps.
   const Statistics* statistics = nullptr;
+  // What was measured so far, from the same records; null while nothing is known.
+  const Network* network = nullptr;
+  const JobTimes* times = nullptr;
 };
 
 struct Decision {
@@ -36,6 +41,9 @@ class Policy {
   virtual Decision decide(const Question& question) = 0;
   // Whether a choice may ever go by host: engines form groups for that beforehand.
   virtual bool may_go_by_host() const { return false; }
+  // Whether it acts on what is measured while the job runs: then steps are watched closely, also
+  // dense ones, and the network is measured before the first.
+  virtual bool reacts() const { return false; }
 };
 
 // Options as they come from the command line or from Python: "ratio" -> "0.01".

@@ -3,6 +3,8 @@
 // ranks. A record travels as it lies in memory, so its layout is part of the wire format.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -18,7 +20,8 @@ struct Record {
   double sent_energy = 0;
   double residual_energy = 0;
   double overlap = 0;           // <gradient, what waited before>
-  double step_seconds = 0;      // from one step's first bucket to the next one's
+  double step_seconds = 0;      // from the first bucket of the step before to that of this one
+  double compute_seconds = 0;   // of these, those in which nobody waited for buckets
   double compress_seconds = 0;  // time the exchange thread computed before and between rounds
   double wire_seconds = 0;      // time during which something was on the wire
   double decode_seconds = 0;    // time the exchange thread computed after the last round
@@ -26,9 +29,27 @@ struct Record {
   double bytes_sent = 0;
   std::uint64_t compressed = 0;  // 1 if any bucket used error feedback
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
-  Histogram magnitudes;          // of gradient + residual, over all buckets that were searched
+  std::uint64_t buckets = 0;
+  Histogram magnitudes;  // of gradient + residual, over all buckets that were searched
+
+  // Buckets in order; if there are more than slots, neighbours share one: see slot_of.
+  static constexpr std::size_t kSlots = 32;
+  std::array<float, kSlots> ready_seconds{};  // since the first bucket was; the latest of a slot
+  std::array<float, kSlots> compress_slots{};
+  std::array<float, kSlots> decode_slots{};
+
+  // What the last transfers took, in an order that all ranks know (session/transfer_log.h);
+  // infinite = this rank cannot tell.
+  static constexpr std::size_t kTransfers = 64;
+  std::array<float, kTransfers> transfer_seconds{};
+
+  static std::size_t slot_of(std::size_t bucket, std::size_t buckets) {
+    return buckets <= kSlots ? bucket : bucket * kSlots / buckets;
+  }
 };
-static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 104 + sizeof(Histogram));
+static_assert(std::is_trivially_copyable_v<Record> &&
+              sizeof(Record) ==
+                  120 + sizeof(Histogram) + 4 * (3 * Record::kSlots + Record::kTransfers));
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
 struct Statistics {

@@ -27,7 +27,7 @@ void agree(std::span<Session* const> sessions) {
 }  // namespace
 
 void run_lockstep(std::span<Session* const> sessions,
-                  const std::function<void(const Request&)>& observe) {
+                  const std::function<Seconds(const Request&)>& took) {
   if (sessions.empty()) return;
   const bool agreed =
       std::ranges::all_of(sessions, [](const Session* session) { return session->agreed(); });
@@ -45,9 +45,9 @@ void run_lockstep(std::span<Session* const> sessions,
       if (mine) requests.push_back(sessions[rank]->request(*mine));
     }
     if (!ticket) return;
-    if (observe) observe(requests[0]);
     perform(requests, sessions[0]->topology());
-    for (Session* session : sessions) session->complete(*ticket);
+    const double seconds = took ? took(requests[0]).count() : Session::kUnknown;
+    for (Session* session : sessions) session->complete(*ticket, true, seconds);
   }
 }
 

@@ -14,6 +14,8 @@
 namespace tidegate {
 namespace {
 
+constexpr std::int64_t kNoticeable = 50'000;  // nanoseconds; a wait that is longer is one
+
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 Place checked(Place place) {
@@ -40,6 +42,18 @@ std::size_t checked_threads(int threads) {
   return static_cast<std::size_t>(threads);
 }
 
+// Neighbours that share a slot: what they cost adds up, and the last one is ready last.
+void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
+  record.buckets = buckets.size();
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const std::size_t slot = Record::slot_of(i, buckets.size());
+    record.ready_seconds[slot] =
+        std::max(record.ready_seconds[slot], static_cast<float>(buckets[i].ready_seconds));
+    record.compress_slots[slot] += static_cast<float>(buckets[i].compress_seconds);
+    record.decode_slots[slot] += static_cast<float>(buckets[i].decode_seconds);
+  }
+}
+
 }  // namespace
 
 Session::Session(Place place, Settings settings)
@@ -50,7 +64,9 @@ Session::Session(Place place, Settings settings)
               Workers(checked_threads(settings_.threads)),
               {},
               {}},
-      statistics_(place) {
+      statistics_(place, policy_->reacts()),
+      network_(extent()),
+      transfers_(extent()) {
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
@@ -129,18 +145,25 @@ const Request& Session::request(Ticket ticket) const {
   return ticket.bucket == kStatisticsBucket ? statistics_.request() : pipeline_->request(ticket);
 }
 
-void Session::complete(Ticket ticket, bool finite) {
+void Session::complete(Ticket ticket, bool finite, double took) {
   const std::int64_t arrived = settings_.clock();
   const auto issued = issued_at_.extract({ticket.bucket, ticket.round});
   if (issued.empty()) {
     fail(Fault::config, "round ", ticket.round, " of bucket ", ticket.bucket, " was never issued");
   }
   const double on_wire = seconds(arrived - issued.mapped());
+  // What came before it occupied the wire until it arrived.
+  if (took == kByClock) took = seconds(arrived - std::max(issued.mapped(), last_arrival_));
+  last_arrival_ = arrived;
   if (ticket.bucket == kStatisticsBucket) {
+    transfers_.note(step_, ticket, StatisticsRound::round(), took);
     statistics_.complete();
-    last_record_seconds_ = on_wire;
+    last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
+  const Request& asked = pipeline_->request(ticket);
+  const bool takes_part = !std::holds_alternative<Idle>(asked);
+  transfers_.note(step_, ticket, round_of(asked), takes_part ? took : kUnknown);
   foreign_finite_ = foreign_finite_ && finite;
   wire_ends(arrived);
   note("arrive", ticket.bucket, ticket.round, arrived);
@@ -163,18 +186,39 @@ void Session::begin_step(std::int64_t ready) {
   figures_.step = step_;
   figures_.record.step = step_;
   figures_.record.step_seconds = step_began_ > 0 ? seconds(ready - step_began_) : 0;
+  figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
   step_began_ = ready;
   agreed_ = statistics_.begin_step(step_);
+  learn();
   pipeline_.emplace(settings_.depth, [this](int bucket) {
     finished_.push_back(bucket);
     note("done", bucket, 0, settings_.clock());
   });
 }
 
+void Session::start_from(const Network& network) {
+  network_.start_from(network);
+  priced_ = true;
+}
+
+// From records that have become old enough: the same on all ranks, in the same step.
+void Session::learn() {
+  if (!agreed_ || agreed_->step == learned_from_) return;
+  learned_from_ = agreed_->step;
+  times_.observe(*agreed_);
+  for (const std::vector<Transfer>& transfers : transfers_.agreed(*agreed_)) {
+    const auto change = network_.observe(transfers);
+    if (change && settings_.trace) {
+      settings_.trace(network_event(step_, network_.network(), describe(*change)));
+    }
+  }
+}
+
 void Session::admit(const ReadyBucket& ready) {
   const std::int64_t when = ready.ready > 0 ? ready.ready : settings_.clock();
   if (!pipeline_) begin_step(when);
+  last_ready_ = when;
   const int index = static_cast<int>(figures_.buckets.size());
   BucketAverage& bucket = bucket_at(index);
   const std::size_t elements = ready.foreign ? 0 : ready.data.size() / bytes_of(ready.element);
@@ -184,6 +228,7 @@ void Session::admit(const ReadyBucket& ready) {
   }
   BucketFigures figures;
   figures.elements = elements;
+  figures.ready_seconds = seconds(when - step_began_);
   if (ready.foreign) {
     figures.method = "foreign";
   } else {
@@ -204,14 +249,18 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
                           .bucket = index,
                           .elements = ready.data.size() / bytes_of(ready.element),
                           .ranks = place_.ranks,
-                          .statistics = agreed_};
+                          .statistics = agreed_,
+                          .network = network_.known() ? &network_.network() : nullptr,
+                          .times = times_.known() ? &times_ : nullptr};
   Decision decision = policy_->decide(question);
   if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
     decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
   }
   const auto shape = bucket_at(index).shape(decision.choice);
-  decision.choice = cheapest_route(decision.choice, shape);
   const auto known = present_.find(index);
+  const Choice* present = known == present_.end() ? nullptr : &known->second;
+  decision.choice =
+      cheapest_route(decision.choice, shape, priced_ ? question.network : nullptr, present);
   if (known == present_.end() || known->second != decision.choice) {
     present_[index] = decision.choice;
     if (settings_.trace) settings_.trace(decision_event(question, decision));
@@ -220,7 +269,9 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
 }
 
 void Session::finish_step() {
-  figures_.seconds = seconds(settings_.clock() - step_began_);
+  const std::int64_t now = settings_.clock();
+  figures_.seconds = seconds(now - step_began_);
+  last_exposed_ = std::max(0.0, seconds(now - last_ready_));
   Record& record = figures_.record;
   for (const BucketFigures& bucket : figures_.buckets) {
     if (bucket.choice.method && bucket.choice.method->error_feedback) record.compressed = 1;
@@ -240,7 +291,11 @@ void Session::finish_step() {
     record.overlap += bucket.report.overlap;
     record.magnitudes += bucket.report.magnitudes;
   }
-  if (statistics_.due(step_)) statistics_.contribute(record);
+  if (statistics_.due(step_)) {
+    fill_slots(figures_.buckets, record);
+    transfers_.fill(record);
+    statistics_.contribute(record);
+  }
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
@@ -301,8 +356,11 @@ void Session::run(Engine& engine) {
       if (in_flight.empty()) return;
       const auto [ticket, operation] = in_flight.front();
       in_flight.pop_front();
+      const std::int64_t before = settings_.clock();
       engine.wait(operation);
-      complete(ticket);
+      // One that was there already may have arrived long ago.
+      const bool waited = settings_.clock() - before > kNoticeable;
+      complete(ticket, true, waited ? kByClock : kUnknown);
     }
   } catch (...) {
     // The caller may free its memory now: nobody must write into it any more.

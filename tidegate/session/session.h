@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,11 +23,12 @@
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
-#include "tidegate/network/price.h"
+#include "tidegate/network/estimate.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/trace.h"
+#include "tidegate/session/transfer_log.h"
 
 namespace tidegate {
 
@@ -80,8 +82,12 @@ class Session {
 
   std::optional<Ticket> next();
   const Request& request(Ticket ticket) const;
-  // `finite` = for Foreign requests: whether the result is free of NaN and Inf.
-  void complete(Ticket ticket, bool finite = true);
+  // `finite` = for Foreign requests: whether the result is free of NaN and Inf. `seconds` = what
+  // the transfer took, if whoever performed it knows better than the clock: modelled, or unknown
+  // because it may have arrived some time ago.
+  static constexpr double kByClock = -1;
+  static constexpr double kUnknown = std::numeric_limits<double>::infinity();
+  void complete(Ticket ticket, bool finite = true, double seconds = kByClock);
 
   // Buckets whose mean is in their buffer, since the last call.
   std::vector<int> take_finished();
@@ -97,6 +103,15 @@ class Session {
   // it before the first collective.
   bool agreed() const { return agreed_with_peers_; }
   void note_agreement() { agreed_with_peers_ = true; }
+
+  // What the network was found to be before the first step; the same on all ranks. From then on
+  // transfers correct it, and routes that were left open go by price. Without this they go by
+  // bytes, so that a job that asks for nothing that depends on time repeats itself bit for bit.
+  void start_from(const Network& network);
+  // Whether the policy acts on what is measured, so that calibration is worth its time.
+  bool reacts() const { return policy_->reacts(); }
+  const NetworkEstimate& network() const { return network_; }
+  const JobTimes& times() const { return times_; }
 
   const Topology& topology() const { return shared_.topology; }
   // Whether engines need groups for the ranks of a host and for their leaders.
@@ -121,6 +136,7 @@ class Session {
   Choice decide(int bucket, const ReadyBucket& ready);
   void begin_step(std::int64_t ready);
   void finish_step();
+  void learn();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -137,6 +153,11 @@ class Session {
   std::vector<std::unique_ptr<BucketAverage>> buckets_;
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
+  std::int64_t learned_from_ = -1;  // the step of the records that were learned from last
+  NetworkEstimate network_;
+  bool priced_ = false;  // routes go by price
+  TransferLog transfers_;
+  JobTimes times_;
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;
@@ -153,6 +174,9 @@ class Session {
   std::int64_t step_began_ = 0;
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
+  std::int64_t last_ready_ = 0;
+  std::int64_t last_arrival_ = 0;
+  double last_exposed_ = 0;  // of the step before: seconds from its last bucket ready to all done
   double last_record_seconds_ = 0;
 
   Totals totals_;

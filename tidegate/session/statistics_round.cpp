@@ -17,8 +17,13 @@ wire::Stamp stamp_of(std::int64_t step, int rank) {
 
 }  // namespace
 
-StatisticsRound::StatisticsRound(Place place)
-    : place_(place), mine_(kSlot), all_(kSlot * static_cast<std::size_t>(place.ranks)) {}
+StatisticsRound::StatisticsRound(Place place, bool reacts)
+    : place_(place),
+      dense_period_(reacts ? kWatchedPeriod : kDensePeriod),
+      mine_(kSlot),
+      all_(kSlot * static_cast<std::size_t>(place.ranks)) {}
+
+Round StatisticsRound::round() { return {Collective::all_gather, kSlot}; }
 
 void StatisticsRound::contribute(const Record& record) {
   queued_ = record;
@@ -50,12 +55,12 @@ const Statistics* StatisticsRound::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    next_due_ = std::max(step, agreed_.step + period_after(agreed_));
+    next_due_ = std::max(step, agreed_.step + period_after(agreed_, dense_period_));
   }
   return agreed_.step >= 0 ? &agreed_ : nullptr;
 }
 
-std::int64_t period_after(const Statistics& statistics) {
+std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period) {
   double round = 0;
   double step = 0;
   bool compressed = false;
@@ -67,7 +72,7 @@ std::int64_t period_after(const Statistics& statistics) {
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
   const auto affordable = static_cast<std::int64_t>(
       std::ceil(std::clamp(ratio, 1.0, static_cast<double>(kLongestPeriod))));
-  return compressed ? affordable : std::max(affordable, kDensePeriod);
+  return compressed ? affordable : std::max(affordable, dense_period);
 }
 
 }  // namespace tidegate

@@ -19,7 +19,8 @@ inline constexpr int kStatisticsBucket = -1;
 
 class StatisticsRound {
  public:
-  explicit StatisticsRound(Place place);
+  // reacts = the policy acts on what it sees, so records must not be rare.
+  StatisticsRound(Place place, bool reacts);
 
   // Agreed: is there a round after this step?
   bool due(std::int64_t step) const { return step >= next_due_; }
@@ -39,8 +40,12 @@ class StatisticsRound {
   // Called at the start of a step: what policies may see in it, or null.
   const Statistics* begin_step(std::int64_t step);
 
+  // The round that next() returns, for whoever prices it.
+  static Round round();
+
  private:
   const Place place_;
+  const std::int64_t dense_period_;
   std::optional<Record> queued_;
   std::optional<std::int64_t> in_flight_;  // the step whose records are on their way
   std::deque<Statistics> arrived_;         // not yet old enough to be used
@@ -55,7 +60,8 @@ class StatisticsRound {
 // steps between, and nothing depends on it while everything is dense.
 inline constexpr double kRoundShare = 0.005;
 inline constexpr std::int64_t kDensePeriod = 50;
+inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
 inline constexpr std::int64_t kLongestPeriod = 200;
-std::int64_t period_after(const Statistics& statistics);
+std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod);
 
 }  // namespace tidegate

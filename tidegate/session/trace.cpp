@@ -83,6 +83,7 @@ Json statistics_json(const Statistics& statistics) {
          {"residual_energy", record.residual_energy},
          {"overlap", record.overlap},
          {"step_ms", milliseconds(record.step_seconds)},
+         {"compute_ms", milliseconds(record.compute_seconds)},
          {"ms", phases_json(record.compress_seconds, record.wire_seconds, record.decode_seconds)},
          {"record_ms", milliseconds(record.record_seconds)},
          {"bytes_sent", record.bytes_sent},
@@ -91,6 +92,17 @@ Json statistics_json(const Statistics& statistics) {
          {"magnitudes", histogram_json(record.magnitudes)}});
   }
   return {{"step", statistics.step}, {"ranks", ranks}};
+}
+
+Json network_json(const Network& network) {
+  Json json;
+  for (const Collective collective : kPricedCollectives) {
+    const Fit& fit = network.fit(collective);
+    json[std::string(name(collective))] = {{"mbit", fit.link.bytes_per_second * 8 / 1e6},
+                                           {"latency_ms", milliseconds(fit.link.latency.count())},
+                                           {"origin", name(fit.origin)}};
+  }
+  return json;
 }
 
 }  // namespace
@@ -139,8 +151,16 @@ std::string decision_event(const Question& question, const Decision& decision) {
   json["elements"] = question.elements;
   json["ranks"] = question.ranks;
   json["statistics"] = question.statistics ? statistics_json(*question.statistics) : Json();
+  json["network"] = question.network ? network_json(*question.network) : Json();
   json["choice"] = choice_json(decision.choice);
   json["reason"] = decision.reason;
+  return dump(json);
+}
+
+std::string network_event(std::int64_t step, const Network& network, std::string_view reason) {
+  Json json = event("decision", step);
+  json["network"] = network_json(network);
+  json["reason"] = reason;
   return dump(json);
 }
 

@@ -30,6 +30,7 @@ struct BucketFigures {
   Choice choice;
   std::string method;  // "foreign" for data that was passed through
   std::size_t elements = 0;
+  double ready_seconds = 0;  // since the first bucket was
   double bytes_sent = 0;
   double compress_seconds = 0;
   double wire_seconds = 0;
@@ -50,6 +51,8 @@ std::string start_event(std::string_view label, Place place, std::string_view po
                         const Options& options, int depth, std::string_view emulated = {});
 std::string step_event(const StepFigures& figures);
 std::string decision_event(const Question& question, const Decision& decision);
+// The network has changed: what decisions follow from now on.
+std::string network_event(std::int64_t step, const Network& network, std::string_view reason);
 std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);
 std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes);
 

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/job_times.h"
+
+#include <algorithm>
+
+#include "tidegate/network/change.h"
+
+namespace tidegate {
+
+void JobTimes::observe(const Statistics& statistics) {
+  Step step;
+  for (const Record& record : statistics.ranks) {
+    step.compute = std::max(step.compute, record.compute_seconds);
+    step.slots.resize(std::min<std::size_t>(record.buckets, Record::kSlots));
+    for (std::size_t i = 0; i < step.slots.size(); ++i) {
+      const auto slowest = [](Seconds& known, float seconds) {
+        known = std::max(known, Seconds(static_cast<double>(seconds)));
+      };
+      slowest(step.slots[i].ready, record.ready_seconds[i]);
+      slowest(step.slots[i].compress, record.compress_slots[i]);
+      slowest(step.slots[i].decode, record.decode_slots[i]);
+    }
+  }
+  if (!(step.compute > 0)) return;  // of the first step of all
+  if (!past_.empty() && past_.back().slots.size() != step.slots.size()) past_.clear();
+  past_.push_back(std::move(step));
+  if (past_.size() > kPast) past_.pop_front();
+}
+
+Seconds JobTimes::compute() const {
+  if (past_.empty()) return Seconds(0);
+  std::vector<double> values;
+  for (const Step& step : past_) values.push_back(step.compute);
+  return Seconds(median(values));
+}
+
+std::vector<JobTimes::Slot> JobTimes::slots() const {
+  if (past_.empty()) return {};
+  std::vector<Slot> result(past_.front().slots.size());
+  const auto middle = [&](std::size_t slot, Seconds Slot::*member) {
+    std::vector<double> values;
+    for (const Step& step : past_) values.push_back((step.slots[slot].*member).count());
+    return Seconds(median(values));
+  };
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] = {middle(i, &Slot::ready), middle(i, &Slot::compress), middle(i, &Slot::decode)};
+  }
+  if (result.empty()) return result;
+  // Before the first bucket is ready there are the optimiser, the forward pass, and some of
+  // backward: whatever is not between the first bucket and the last.
+  const Seconds first = std::max(Seconds(0), compute() - result.back().ready);
+  for (Slot& slot : result) slot.ready += first;
+  return result;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the steps of the running job are made of, from agreed records: medians over the last of
+// them, so that a hiccup of one rank or step does not count; of the ranks the slowest, because all
+// wait for it.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "tidegate/network/step_time.h"
+#include "tidegate/policies/statistics.h"
+
+namespace tidegate {
+
+class JobTimes {
+ public:
+  void observe(const Statistics& statistics);
+
+  bool known() const { return !past_.empty(); }
+  // Of a step without any exchange. 0 while unknown.
+  Seconds compute() const;
+
+  // Buckets, or groups of neighbours if there are many (Record::slot_of). `ready` counts from the
+  // beginning of the step; compress and decode are those of the choices in use.
+  struct Slot {
+    Seconds ready{0};
+    Seconds compress{0};
+    Seconds decode{0};
+  };
+  std::vector<Slot> slots() const;
+
+ private:
+  static constexpr std::size_t kPast = 9;
+
+  struct Step {
+    double compute = 0;
+    std::vector<Slot> slots;  // ready counts from the first
+  };
+  std::deque<Step> past_;
+};
+
+}  // namespace tidegate

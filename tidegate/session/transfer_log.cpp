@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/session/transfer_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace tidegate {
+
+void TransferLog::note(std::int64_t step, Ticket ticket, const Round& round, double seconds) {
+  if (round.collective == Collective::broadcast || round.collective == Collective::foreign) return;
+  const Cost counted = cost(round, extent_);
+  if (!(counted.steps > 0)) return;  // inside one host, or alone
+  if (round.collective == Collective::send_receive) {
+    // The round before it in the same bucket, if that was one too.
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      if (entry->step != step || entry->ticket.bucket != ticket.bucket) continue;
+      if (entry->collective != Collective::send_receive) break;
+      entry->cost = entry->cost + counted;
+      entry->seconds += seconds;
+      return;
+    }
+  }
+  entries_.push_back({step, ticket, round.collective, counted, seconds});
+}
+
+void TransferLog::fill(Record& record) {
+  std::ranges::sort(entries_, {}, [](const Entry& entry) {
+    return std::make_tuple(entry.step, entry.ticket.bucket, entry.ticket.round);
+  });
+  if (entries_.size() > Record::kTransfers) {
+    entries_.erase(entries_.begin(), entries_.end() - Record::kTransfers);
+  }
+  record.transfer_seconds.fill(0);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    record.transfer_seconds[i] = static_cast<float>(entries_[i].seconds);
+  }
+  told_[record.step] = std::exchange(entries_, {});
+}
+
+std::vector<std::vector<Transfer>> TransferLog::agreed(const Statistics& statistics) {
+  std::vector<std::vector<Transfer>> steps;
+  const auto told = told_.find(statistics.step);
+  if (told != told_.end()) {
+    const std::vector<Entry>& entries = told->second;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const Record& record : statistics.ranks) {
+        const auto seconds = static_cast<double>(record.transfer_seconds[i]);
+        if (seconds > 0) least = std::min(least, seconds);
+      }
+      if (i == 0 || entries[i].step != entries[i - 1].step) steps.emplace_back();
+      if (!std::isfinite(least)) continue;
+      steps.back().push_back({entries[i].collective, entries[i].cost, Seconds(least)});
+    }
+  }
+  told_.erase(told_.begin(), told_.upper_bound(statistics.step));
+  return steps;
+}
+
+void TransferLog::clear() {
+  entries_.clear();
+  told_.clear();
+}
+
+}  // namespace tidegate

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What transfers took, from one rank's clock to a number that all ranks agree on.
+//
+// A collective in which all wait for all takes, on the rank that joins last, just its time; on the
+// others also the time for which they waited. So each rank's record tells how long each of its last
+// transfers took (in the order of step, bucket and round, which is the same everywhere), and the
+// least of all ranks is what it really took. Broadcasts, which nobody has to wait for, are left
+// out. The sends and receives of a ring or tree count as one transfer.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "tidegate/comm/pipeline.h"
+#include "tidegate/network/estimate.h"
+#include "tidegate/policies/statistics.h"
+
+namespace tidegate {
+
+class TransferLog {
+ public:
+  explicit TransferLog(const Extent& extent) : extent_(extent) {}
+
+  // A collective of this rank; infinite seconds = it cannot tell.
+  void note(std::int64_t step, Ticket ticket, const Round& round, double seconds);
+
+  // Writes the last transfers since the record before into this one.
+  void fill(Record& record);
+
+  // The transfers of agreed records, step by step. Forgets those of the record and of older ones.
+  std::vector<std::vector<Transfer>> agreed(const Statistics& statistics);
+
+  void clear();
+
+ private:
+  struct Entry {
+    std::int64_t step;
+    Ticket ticket;  // of a ring or tree its first
+    Collective collective;
+    Cost cost;
+    double seconds;
+  };
+
+  const Extent extent_;
+  std::vector<Entry> entries_;                       // since the last record
+  std::map<std::int64_t, std::vector<Entry>> told_;  // by the step of the record
+};
+
+}  // namespace tidegate
