@@ -23,7 +23,7 @@ def timed_collectives(rank, ranks):
     for count in (1, 3):
         dist.barrier()
         began = time.monotonic()
-        operations = [engine.all_reduce(torch.ones(MEGABYTE), "test") for _ in range(count)]
+        operations = [engine.all_reduce(torch.ones(MEGABYTE), "test", 0) for _ in range(count)]
         for operation in operations:
             while not operation.done(0.2):
                 pass
