@@ -22,7 +22,8 @@ using Segment = LinkSchedule::Segment;
 constexpr std::string_view kExample =
     "write one change per line, for example \"0 100mbit,2ms\" and then \"200 10mbit,20ms\"";
 
-// A link of the paper, from an epoch on.
+// A link of an emulated network of Tyagi and Swany (arXiv 2312.02493), from an epoch on. As their
+// figures of latency and bandwidth by epoch show them.
 struct Stage {
   int epoch;
   double gbit_per_second;
