@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tidegate/comm/threads.h"
+#include "tidegate/network/link_schedule.h"
 #include "tidegate/network/paced_link.h"
 #include "tidegate/session/lockstep.h"
 #include "tidegate/session/session.h"
@@ -37,6 +38,7 @@ std::uintptr_t address_of(std::span<const std::byte> data) {
 
 // A ticket together with its request, flat.
 struct Issue {
+  std::int64_t step = 0;  // statistics go between two steps, and count for the one that comes
   int bucket = 0;
   int round = 0;
   std::string_view collective;  // "idle" if only others take part
@@ -54,8 +56,9 @@ struct Issue {
   std::string text;
 };
 
-Issue issue_of(Ticket ticket, const Request& request) {
+Issue issue_of(std::int64_t step, Ticket ticket, const Request& request) {
   Issue issue;
+  issue.step = step;
   issue.bucket = ticket.bucket;
   issue.round = ticket.round;
   const Round round = round_of(request);
@@ -169,6 +172,7 @@ Memory from_bytes(const std::map<std::string, nb::bytes>& dict) {
 
 void bind_session(nb::module_& module) {
   nb::class_<Issue>(module, "Issue", "A collective to be performed now.")
+      .def_ro("step", &Issue::step)
       .def_ro("bucket", &Issue::bucket)
       .def_ro("round", &Issue::round)
       .def_ro("collective", &Issue::collective)
@@ -238,7 +242,7 @@ void bind_session(nb::module_& module) {
              const nb::gil_scoped_release others_may_run;  // a bucket is compressed in here
              const auto ticket = self.next();
              if (!ticket) return std::nullopt;
-             return issue_of(*ticket, self.request(*ticket));
+             return issue_of(self.step(), *ticket, self.request(*ticket));
            })
       .def(
           "complete",
@@ -320,29 +324,78 @@ Round round(std::string_view collective, std::size_t bytes, std::string_view gro
   return {parse_collective(collective), bytes, Route::engine, parse_group(group)};
 }
 
+std::pair<double, double> numbers_of(const Link& link) {
+  return {link.bytes_per_second, link.latency.count()};
+}
+
+using SegmentNumbers = std::tuple<std::int64_t, double, double>;  // step, bytes per second, seconds
+
+std::vector<SegmentNumbers> numbers_of(const LinkSchedule& schedule) {
+  std::vector<SegmentNumbers> numbers;
+  for (const auto& [first_step, link] : schedule.segments()) {
+    numbers.emplace_back(first_step, link.bytes_per_second, link.latency.count());
+  }
+  return numbers;
+}
+
+LinkSchedule schedule_of(const std::vector<SegmentNumbers>& numbers) {
+  std::vector<LinkSchedule::Segment> segments;
+  for (const auto& [first_step, bytes_per_second, seconds] : numbers) {
+    segments.push_back({first_step, {bytes_per_second, Seconds(seconds)}});
+  }
+  return LinkSchedule(std::move(segments));
+}
+
 void bind_network(nb::module_& module) {
   module.def(
-      "parse_link",
-      [](std::string_view text) {
-        const Link link = parse_link(text);
-        return std::make_pair(link.bytes_per_second, link.latency.count());
-      },
+      "parse_link", [](std::string_view text) { return numbers_of(parse_link(text)); },
       "\"100mbit,2ms\" -> (bytes per second, seconds)");
+  nb::class_<LinkSchedule>(module, "LinkSchedule", "See tidegate/network/link_schedule.h.")
+      .def(
+          "__init__",
+          [](LinkSchedule* self, std::string_view link) {
+            new (self) LinkSchedule(parse_link(link));
+          },
+          "link"_a, "One that never changes: \"100mbit,2ms\"")
+      .def(
+          "__init__",
+          [](LinkSchedule* self, const std::vector<SegmentNumbers>& segments) {
+            new (self) LinkSchedule(schedule_of(segments));
+          },
+          "segments"_a, "As `segments` gave them")
+      .def_static("from_text", &parse_link_schedule, "text"_a, "Lines of STEP RATE,LATENCY")
+      .def(
+          "at",
+          [](const LinkSchedule& self, std::int64_t step) { return numbers_of(self.at(step)); },
+          "step"_a, "(bytes per second, seconds)")
+      .def_prop_ro(
+          "segments", [](const LinkSchedule& self) { return numbers_of(self); },
+          "[(first step, bytes per second, seconds), ...]")
+      .def_prop_ro("changes", &LinkSchedule::changes)
+      .def("describe", [](const LinkSchedule& self) { return describe(self); })
+      .def(
+          "describe_at",
+          [](const LinkSchedule& self, std::int64_t step) { return describe(self.at(step)); },
+          "step"_a);
+  module.def("find_link_schedule", &find_link_schedule, "text"_a, "steps"_a,
+             "C1, C2, C2*0.01 (a factor for the rates) or a file of lines -> LinkSchedule");
   nb::class_<PacedLink>(module, "PacedLink", "See tidegate/network/paced_link.h.")
       .def(
           "__init__",
-          [](PacedLink* self, std::string_view link, int rank, int ranks, std::uintptr_t table,
-             std::size_t bytes, int hosts) {
+          [](PacedLink* self, const LinkSchedule& schedule, int rank, int ranks,
+             std::uintptr_t table, std::size_t bytes, int hosts) {
             const Extent extent(ranks, hosts > 0 ? hosts : ranks);
-            new (self) PacedLink(parse_link(link), rank, extent, memory(table, bytes));
+            new (self) PacedLink(schedule, rank, extent, memory(table, bytes));
           },
-          "link"_a, "rank"_a, "ranks"_a, "table"_a, "bytes"_a, "hosts"_a = 0)
+          "schedule"_a, "rank"_a, "ranks"_a, "table"_a, "bytes"_a, "hosts"_a = 0)
       .def_static("table_bytes", &PacedLink::table_bytes)
       .def(
           "start",
           [](PacedLink& self, std::string_view collective, std::size_t bytes, std::int64_t now,
-             std::string_view group) { return self.start(round(collective, bytes, group), now); },
-          "collective"_a, "bytes"_a, "now"_a, "group"_a = "all")
+             std::int64_t step, std::string_view group) {
+            return self.start(round(collective, bytes, group), now, step);
+          },
+          "collective"_a, "bytes"_a, "now"_a, "step"_a, "group"_a = "all")
       .def(
           "due",
           [](PacedLink& self, std::int64_t number, std::string_view collective, std::size_t bytes,

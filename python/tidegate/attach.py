@@ -145,7 +145,7 @@ def _attach(
                 depth=DEPTH,
                 label=label,
                 trace=_trace_path(trace, engine.rank),
-                emulated=link or "",
+                emulated=engine.link.description if engine.link else "",
                 threads=_threads(),
                 hosts=engine.hosts,
             )

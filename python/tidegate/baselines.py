@@ -12,15 +12,16 @@ import threading
 
 import torch
 
-from .engine import DTYPES, STEP_OF_WAIT, Engine
+from .engine import DTYPES, STEP_OF_WAIT, Engine, Link
 from .errors import Error
 
 
 class AllReduceHook:
     """Registers itself with a DDP model. Every rank makes one, in the same order."""
 
-    def __init__(self, ddp, element: str, timeout: float, link: str | None = None):
+    def __init__(self, ddp, element: str, timeout: float, link: Link | None = None):
         self.bytes_sent = 0.0
+        self._step = -1  # before the first one
         self._engine = Engine(ddp.process_group, timeout, link)
         self._dtype = DTYPES[element]
         self._error: Error | None = None
@@ -34,11 +35,13 @@ class AllReduceHook:
 
     def start(self, bucket) -> torch.futures.Future:
         if bucket.index() == 0:
+            self._step += 1
             self._raise_after_backward()
         buffer, future = bucket.buffer(), torch.futures.Future()
         try:
             message = self._message(buffer)
-            operation = self._engine.all_reduce(message, f"all-reduce of bucket {bucket.index()}")
+            text = f"all-reduce of bucket {bucket.index()}"
+            operation = self._engine.all_reduce(message, text, self._step)
             self._waiting.put((buffer, message, operation, future))
             # A ring: every rank sends N-1 parts of 1/N, twice.
             self.bytes_sent += 2 * (1 - 1 / self._engine.ranks) * message.nbytes

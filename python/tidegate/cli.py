@@ -117,6 +117,7 @@ def add_demo(commands) -> None:
         epilog="Examples:\n"
         "  tidegate demo\n"
         "  tidegate demo --link 1gbit,0.5ms                  a faster network\n"
+        "  tidegate demo --link-schedule 'C2*0.01'           a network that changes\n"
         "  tidegate demo --ratio 0.05                        send more, lose less\n"
         "  tidegate demo --method artopk-star --ratio 0.01\n"
         '  tidegate demo --policy "schedule:levels=0 bf16;50 topk 0.01"\n'
@@ -124,11 +125,20 @@ def add_demo(commands) -> None:
     )
     add = parser.add_argument
     add("--ranks", type=int, default=4, metavar="N", help="processes, 1 to 16 (%(default)s)")
-    add(
+    network = parser.add_mutually_exclusive_group()
+    network.add_argument(
         "--link",
         default="100mbit,2ms",
         metavar="RATE,LATENCY",
         help="rate per rank and direction, and one-way latency (%(default)s)",
+    )
+    network.add_argument(
+        "--link-schedule",
+        metavar="C1|C2|NAME*FACTOR|FILE",
+        help="a link that changes by step, instead of --link: the emulated networks C1 and C2 of "
+        "Flexible Communication (arXiv 2312.02493) over the steps of the run, up to 25 Gbit/s, "
+        "which no single machine can show: C2*0.01 takes a hundredth of the rates; or a file of "
+        "lines STEP RATE,LATENCY",
     )
     add("--epochs", type=int, default=1, metavar="N", help="passes over the data (%(default)s)")
     add("--policy", metavar="NAME:KEY=VALUE,...", help="see tidegate policies (fixed)")

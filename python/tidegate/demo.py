@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def run(arguments) -> int:
     with interrupted_by_sigterm(), display, tempfile.TemporaryDirectory(prefix="tidegate-") as home:
         settings["folder"] = home
         with Workers(arguments.ranks, settings, home) as workers:
-            results = follow(workers, display)
+            results = follow(workers, display, link_changes(settings))
     summary = summarise(arguments, settings, results)
     if arguments.json:
         write_json(arguments.json, summary)
@@ -60,7 +61,6 @@ def run(arguments) -> int:
 
 def check(arguments) -> dict:
     """The settings of the workers. All mistakes are found here, before a process is started."""
-    _core.parse_link(arguments.link)
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)
     check_range("--epochs", arguments.epochs, 1, 10_000)
     check_range("--seed", arguments.seed, 0, 2**31 - 1)
@@ -71,12 +71,14 @@ def check(arguments) -> dict:
     if arguments.steps is not None:
         check_range("--steps", arguments.steps, 1, 10**9)
         steps = min(steps, arguments.steps)
+    link, described = choose_link(arguments, steps)
     policy = choose_policy(arguments)
     check_writable("--trace", arguments.trace)
     if arguments.json not in (None, "-"):
         check_writable("--json", arguments.json)
     return {
-        "link": arguments.link,
+        "link": link,
+        "emulated_link": described,
         "policy": policy.name,
         "options": policy.options,
         "trace": arguments.trace,
@@ -90,6 +92,15 @@ def check(arguments) -> dict:
 def check_range(option: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise Error("config", f"{option} {value}: must be between {low} and {high}")
+
+
+def choose_link(arguments, steps: int) -> tuple[str | list, str]:
+    """As _core.LinkSchedule takes it and JSON carries it, and in words."""
+    if arguments.link_schedule is None:
+        _core.parse_link(arguments.link)
+        return arguments.link, arguments.link
+    schedule = _core.find_link_schedule(arguments.link_schedule, steps)
+    return schedule.segments, schedule.describe()
 
 
 def choose_policy(arguments):
@@ -252,18 +263,32 @@ class Workers:
             process.stdout.close()
 
 
-def follow(workers: Workers, display) -> dict[str, dict]:
+def follow(workers: Workers, display, changes: list[tuple[int, str]]) -> dict[str, dict]:
     """The result of every run, by name."""
-    results = {}
+    results, coming = {}, deque()
     for message in workers.messages():
         if message["kind"] == "run":
             display.begin(message["name"])
-        elif message["kind"] == "step":
+            coming = deque(changes)
+            continue
+        while coming and coming[0][0] <= message.get("step", math.inf):
+            display.note(f"{message['name']}: {coming.popleft()[1]}")
+        if message["kind"] == "step":
             display.advance(message)
         elif message["kind"] == "result":
             results[message["name"]] = message
             display.end(message)
     return results
+
+
+def link_changes(settings: dict) -> list[tuple[int, str]]:
+    """From which steps of a run on the link is another, and what to say then."""
+    schedule = _core.LinkSchedule(settings["link"])
+    return [
+        (first_step, f"from step {first_step} on the link is {schedule.describe_at(first_step)}")
+        for first_step, *_ in schedule.segments
+        if schedule.changes and first_step < settings["steps"]
+    ]
 
 
 # --- progress, on standard error ---
@@ -295,6 +320,9 @@ class Silence:
         pass
 
     def begin(self, name: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
         pass
 
     def advance(self, message: dict) -> None:
@@ -332,6 +360,9 @@ class Bars(Silence):
     def begin(self, name: str) -> None:
         self._progress.start_task(self._tasks[name])
 
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False)  # above the bars
+
     def advance(self, message: dict) -> None:
         task = self._tasks[message["name"]]
         self._progress.update(task, completed=message["step"], **figures(message))
@@ -351,6 +382,9 @@ class Lines(Silence):
     def begin(self, name: str) -> None:
         self._shown_at = time.monotonic()
         self._print(f"{name}: {self._steps} steps")
+
+    def note(self, text: str) -> None:
+        self._print(text)
 
     def advance(self, message: dict) -> None:
         if time.monotonic() - self._shown_at > LINE_EVERY:
@@ -386,7 +420,7 @@ def summarise(arguments, settings: dict, results: dict[str, dict]) -> dict:
     fp32, bf16, ours = (row["seconds"] for row in runs)
     return {
         "v": 1,
-        "emulated_link": arguments.link,
+        "emulated_link": settings["emulated_link"],
         "ranks": arguments.ranks,
         "steps": settings["steps"],
         "runs": runs,
@@ -422,9 +456,9 @@ def remarks(summary: dict) -> list[str]:
     """What a reader of the table must know. A defeat is said as plainly as a victory."""
     ranks = summary["ranks"]
     lines = [
-        f"Times are on an EMULATED link of {summary['emulated_link']} per rank and direction: "
-        f"{ranks} {'processes' if ranks > 1 else 'process'} on this machine, every exchange held "
-        "back.",
+        f"Times are on an EMULATED link of {summary['emulated_link']}; rates are per rank and "
+        f"direction. {ranks} {'processes' if ranks > 1 else 'process'} on this machine, every "
+        "exchange held back.",
         f"MB sent: per rank, in {summary['steps']} steps. vs: how many times as fast.",
     ]
     return [*lines, *defeats(summary), f"What Tidegate did, step by step: {summary['trace']}"]

@@ -26,9 +26,10 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
-from . import fashion_mnist
+from . import _core, fashion_mnist
 from .attach import _attach
 from .baselines import AllReduceHook
+from .engine import Link
 from .errors import Error
 from .policies import Policy
 
@@ -73,10 +74,15 @@ def learning_rate_factor(step: int, steps: int) -> float:
     return min(1.0, 2 * (1 - step / steps))
 
 
+def link_of(settings: dict) -> Link:
+    link = settings["link"]
+    return link if isinstance(link, str) else _core.LinkSchedule(link)
+
+
 def all_reduce_run(element: str):
     def attach(model, optimizer, settings: dict) -> Exchange:
         del optimizer
-        hook = AllReduceHook(model, element, TIMEOUT, settings["link"])
+        hook = AllReduceHook(model, element, TIMEOUT, link_of(settings))
         return Exchange(lambda: hook.bytes_sent, hook.close)
 
     return attach
@@ -90,7 +96,7 @@ def tidegate_run(model, optimizer, settings: dict) -> Exchange:
         fixed={},
         timeout=TIMEOUT,
         trace=settings["trace"],
-        link=settings["link"],
+        link=link_of(settings),
     )
     return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach)
 

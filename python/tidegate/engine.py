@@ -27,6 +27,8 @@ DTYPES = {
 }
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
+Link = str | _core.LinkSchedule  # what to emulate: "100mbit,2ms", or a link that changes by step
+
 
 def host_name() -> str:
     """Equal on ranks that share a machine; the user may declare another in TIDEGATE_HOST."""
@@ -52,10 +54,9 @@ class PacedLink:
     """An emulated link: holds every collective back until the described link would have delivered
     it. For ranks on one machine; they share a table of times in a file in memory."""
 
-    def __init__(
-        self, description: str, rank: int, ranks: int, hosts: int, group: dist.ProcessGroup
-    ):
-        self.description = description
+    def __init__(self, link: Link, rank: int, ranks: int, hosts: int, group: dist.ProcessGroup):
+        schedule = _core.LinkSchedule(link) if isinstance(link, str) else link
+        self.description = link if isinstance(link, str) else schedule.describe()
         nbytes = _core.PacedLink.table_bytes(ranks)
         path = [None]
         if rank == 0:
@@ -70,12 +71,10 @@ class PacedLink:
         finally:
             if rank == 0:
                 os.unlink(path[0])
-        self._clocks = _core.PacedLink(
-            description, rank, ranks, self._table.data_ptr(), nbytes, hosts
-        )
+        self._clocks = _core.PacedLink(schedule, rank, ranks, self._table.data_ptr(), nbytes, hosts)
 
-    def start(self, collective: str, nbytes: int, group: str) -> int:
-        return self._clocks.start(collective, nbytes, time.monotonic_ns(), group)
+    def start(self, collective: str, nbytes: int, step: int, group: str) -> int:
+        return self._clocks.start(collective, nbytes, time.monotonic_ns(), step, group)
 
     def due(self, number: int, collective: str, nbytes: int, root: int, group: str) -> int:
         return self._clocks.due(number, collective, nbytes, root, group)
@@ -94,10 +93,10 @@ class Nothing:
 class Operation:
     """One collective under way. Keeps its tensors alive until the engine has let go of them.
 
-    collective, nbytes and group are what a link has to know of it; root = the only rank whose
-    beginning counts for this one, or -1 for all."""
+    collective, nbytes, group and step are what a link has to know of it; root = the only rank whose
+    beginning counts for this one, or -1 for all; step = that of the job, the same on all ranks."""
 
-    def __init__(self, engine, work, tensors, collective, nbytes, root, text, group="all"):
+    def __init__(self, engine, work, tensors, collective, nbytes, root, text, step, group="all"):
         self.engine = engine
         self.work = work
         self.tensors = tensors
@@ -107,7 +106,7 @@ class Operation:
         self.text = text
         self.group = group
         self.began = time.monotonic()
-        self.number = engine.link.start(collective, nbytes, group) if engine.link else None
+        self.number = engine.link.start(collective, nbytes, step, group) if engine.link else None
         self.due = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
@@ -157,7 +156,7 @@ class Engine:
         self,
         parent: dist.ProcessGroup,
         timeout: float,
-        link: str | None = None,
+        link: Link | None = None,
     ):
         self.timeout = timeout
         self.link = None
@@ -250,16 +249,19 @@ class Engine:
                 issue.priced_bytes,
                 waits_for,
                 issue.text,
+                issue.step,
                 issue.group,
             )
         )
 
-    def all_reduce(self, tensor: torch.Tensor, text: str) -> Operation:
+    def all_reduce(self, tensor: torch.Tensor, text: str, step: int) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
         parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
         nbytes = sum(part.nbytes for part in parts)
-        return self._remember(Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text))
+        return self._remember(
+            Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text, step)
+        )
 
     def _remember(self, operation: Operation) -> Operation:
         self._operations = [op for op in self._operations if not op.work.is_completed()]

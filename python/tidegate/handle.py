@@ -306,7 +306,7 @@ class Handle:
             if issue.collective == "foreign":
                 tensor = self._step[issue.bucket].buffer
                 tensor.div_(self._engine.ranks)  # before the sum, as DDP does
-                operation = self._engine.all_reduce(tensor, issue.text)
+                operation = self._engine.all_reduce(tensor, issue.text, issue.step)
             else:
                 tensor = None
                 operation = self._engine.start(issue)

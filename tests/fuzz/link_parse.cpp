@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that users write: a link, or the levels of a schedule, becomes a value or an Error{config},
-// and nothing else. The first byte chooses which; the rest is the text.
+// Text that users write: a link, the levels of a schedule, or a schedule of links, becomes a value
+// or an Error{config}, and nothing else. The first byte chooses which; the rest is the text.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tidegate/base/error.h"
+#include "tidegate/network/link_schedule.h"
 #include "tidegate/network/price.h"
 #include "tidegate/policies/policy.h"
 
@@ -21,11 +22,21 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-void read_link(const std::string& text) {
-  const tidegate::Link link = tidegate::parse_link(text);
+void check_link(const tidegate::Link& link) {
   require(std::isfinite(link.bytes_per_second) && link.bytes_per_second > 0, "a rate of no use");
   require(std::isfinite(link.latency.count()) && link.latency.count() >= 0, "a latency of no use");
   require(!tidegate::describe(link).empty(), "a link without a description");
+}
+
+void read_link_schedule(const std::string& text) {
+  const tidegate::LinkSchedule schedule = tidegate::parse_link_schedule(text);
+  std::int64_t before = -1;
+  for (const auto& [first_step, link] : schedule.segments()) {
+    require(before < 0 ? first_step == 0 : first_step > before, "steps that do not ascend");
+    before = first_step;
+    check_link(link);
+  }
+  require(before >= 0, "a schedule without a link");
 }
 
 void read_schedule(const std::string& text) {
@@ -44,10 +55,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const std::string text(data + 1, data + size);
   try {
-    if (data[0] % 2 == 0) {
-      read_link(text);
-    } else {
-      read_schedule(text);
+    switch (data[0] % 3) {
+      case 0: check_link(tidegate::parse_link(text)); break;
+      case 1: read_schedule(text); break;
+      case 2: read_link_schedule(text); break;
     }
   } catch (const tidegate::Error& error) {
     require(error.kind() == tidegate::Fault::config, error.what());

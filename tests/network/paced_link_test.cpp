@@ -27,7 +27,7 @@ Round broadcast(std::size_t bytes) { return {Collective::broadcast, bytes}; }
 
 class Ranks {
  public:
-  explicit Ranks(int ranks, const Link& link = kLink)
+  explicit Ranks(int ranks, const LinkSchedule& link = kLink)
       : table_(PacedLink::table_bytes(ranks) / sizeof(Nanoseconds)) {
     for (int rank = 0; rank < ranks; ++rank) {
       links_.emplace_back(link, rank, ranks, std::as_writable_bytes(std::span(table_)));
@@ -38,10 +38,10 @@ class Ranks {
 
   // All ranks ask at these times; when is it delivered to each?
   std::vector<Nanoseconds> perform(const Round& round, const std::vector<Nanoseconds>& asked,
-                                   int root = -1) {
+                                   int root = -1, std::int64_t step = 0) {
     std::int64_t number = 0;
     for (std::size_t rank = 0; rank < links_.size(); ++rank) {
-      number = links_[rank].start(round, asked[rank]);
+      number = links_[rank].start(round, asked[rank], step);
     }
     std::vector<Nanoseconds> due;
     for (PacedLink& link : links_) due.push_back(link.due(number, round, root));
@@ -89,8 +89,8 @@ TEST(PacedLink, CollectivesThatFollowShareTheWireButNotTheLatency) {
   const Round round = gather(10000);
   std::vector<std::int64_t> numbers;
   for (int i = 0; i < 4; ++i) {
-    const std::int64_t number = ranks[0].start(round, 0);
-    EXPECT_EQ(ranks[1].start(round, 0), number);
+    const std::int64_t number = ranks[0].start(round, 0, 0);
+    EXPECT_EQ(ranks[1].start(round, 0, 0), number);
     numbers.push_back(number);
   }
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -125,8 +125,8 @@ TEST(PacedLink, ASmallCollectiveBehindALargeOneWaitsForIt) {
   const Round large = gather(100000);
   const Round small = gather(1000);
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    ranks[rank].start(large, 0);
-    ranks[rank].start(small, 0);
+    ranks[rank].start(large, 0, 0);
+    ranks[rank].start(small, 0, 0);
   }
   for (std::size_t rank = 0; rank < 2; ++rank) {
     EXPECT_NEAR(ranks[rank].due(0, large), kLatency + 100 * kMillisecond, kRounding);
@@ -137,10 +137,10 @@ TEST(PacedLink, ASmallCollectiveBehindALargeOneWaitsForIt) {
 TEST(PacedLink, ALateRankDelaysWhatFollowsForAll) {
   Ranks ranks(2);
   const Round round = gather(10000);
-  ranks[0].start(round, 0);
-  ranks[0].start(round, 0);
-  ranks[1].start(round, 50 * kMillisecond);
-  ranks[1].start(round, 50 * kMillisecond);
+  ranks[0].start(round, 0, 0);
+  ranks[0].start(round, 0, 0);
+  ranks[1].start(round, 50 * kMillisecond, 0);
+  ranks[1].start(round, 50 * kMillisecond, 0);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     EXPECT_NEAR(ranks[rank].due(0, round), kLatency + 60 * kMillisecond, kRounding);
     EXPECT_NEAR(ranks[rank].due(1, round), kLatency + 70 * kMillisecond, kRounding);
@@ -184,9 +184,9 @@ TEST(PacedLink, AForeignCollectiveIsNotHeldBack) {
 
 TEST(PacedLink, NumbersCollectivesFromZero) {
   Ranks ranks(2);
-  EXPECT_EQ(ranks[0].start(gather(1), 0), 0);
-  EXPECT_EQ(ranks[0].start(gather(1), 0), 1);
-  EXPECT_EQ(ranks[1].start(gather(1), 0), 0);
+  EXPECT_EQ(ranks[0].start(gather(1), 0, 0), 0);
+  EXPECT_EQ(ranks[0].start(gather(1), 0, 0), 1);
+  EXPECT_EQ(ranks[1].start(gather(1), 0, 0), 0);
 }
 
 TEST(PacedLink, UsesItsTableOverAndOver) {
@@ -206,10 +206,57 @@ TEST(PacedLink, HoldsAsManyAsFitIntoItsWindow) {
   const Round round = gather(1000);
   const auto window = static_cast<std::int64_t>(PacedLink::kWindow);
   for (std::size_t rank = 0; rank < 2; ++rank) {
-    for (std::int64_t i = 0; i < window; ++i) ranks[rank].start(round, 0);
+    for (std::int64_t i = 0; i < window; ++i) ranks[rank].start(round, 0, 0);
   }
   for (std::int64_t i = 0; i < window; ++i) {
     ASSERT_NEAR(ranks[0].due(i, round), kLatency + (i + 1) * kMillisecond, (i + 1) * kRounding);
+  }
+}
+
+// 10000 bytes take 10 ms and 5 ms of latency in the steps before 3; 100 ms and 20 ms from there on.
+const LinkSchedule kWorseFromStep3({{0, kLink},
+                                    {3, {.bytes_per_second = 1e5, .latency = Seconds(20e-3)}}});
+constexpr Nanoseconds kBefore = 15 * kMillisecond;
+constexpr Nanoseconds kAfter = 120 * kMillisecond;
+
+TEST(PacedLink, ChangesWithTheStepOfACollective) {
+  Ranks ranks(2, kWorseFromStep3);
+  Nanoseconds now = 0;
+  for (std::int64_t step : {0, 1, 2, 2, 3, 4, 100}) {
+    const auto due = ranks.perform(gather(10000), {now, now}, -1, step);
+    expect_due(due, now + (step < 3 ? kBefore : kAfter));
+    now = due[0];
+  }
+}
+
+// The last collective of the old link and the first of the new one are under way at once: each is
+// priced by the link of its own step, on every rank, whichever was asked for last.
+TEST(PacedLink, PricesACollectiveInFlightByTheStepThatAskedForIt) {
+  Ranks ranks(2, kWorseFromStep3);
+  const Round round = gather(10000);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    ranks[rank].start(round, 0, 2);
+    ranks[rank].start(round, 0, 3);
+  }
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_NEAR(ranks[rank].due(0, round), kBefore, kRounding);
+    // It may be sent when the first has left, after 10 ms.
+    EXPECT_NEAR(ranks[rank].due(1, round), 10 * kMillisecond + kAfter, kRounding);
+  }
+}
+
+TEST(PacedLink, RemembersTheStepsOfAWholeWindow) {
+  const auto window = static_cast<std::int64_t>(PacedLink::kWindow);
+  const LinkSchedule schedule(
+      {{0, kLink}, {window / 2, {.bytes_per_second = 1e6, .latency = Seconds(1)}}});
+  Ranks ranks(2, schedule);
+  const Round empty = gather(0);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    for (std::int64_t i = 0; i < window; ++i) ranks[rank].start(empty, 0, i);
+  }
+  for (std::int64_t i = 0; i < window; ++i) {
+    const Nanoseconds latency = i < window / 2 ? kLatency : 1000 * kMillisecond;
+    ASSERT_NEAR(ranks[0].due(i, empty), latency, kRounding) << i;
   }
 }
 

@@ -73,9 +73,10 @@ TEST(ParseLink, RefusesEverythingElseAndSaysWhatToWrite) {
   }
 }
 
-TEST(Link, IsDescribedInMegabitsAndMilliseconds) {
+TEST(Link, IsDescribedInMegabitsOrGigabitsAndMilliseconds) {
   EXPECT_EQ(describe(parse_link("100mbit,2ms")), "100 Mbit/s, 2 ms");
-  EXPECT_EQ(describe(parse_link("1gbit,50us")), "1000 Mbit/s, 0.05 ms");
+  EXPECT_EQ(describe(parse_link("1gbit,50us")), "1 Gbit/s, 0.05 ms");
+  EXPECT_EQ(describe(parse_link("999mbit,2ms")), "999 Mbit/s, 2 ms");
 }
 
 // Steps and bytes of each collective at M = 1200 bytes, worked out by hand.

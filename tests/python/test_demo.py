@@ -49,6 +49,30 @@ def test_three_runs_on_a_fast_link(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [summary["trace"]]
 
 
+def test_the_link_changes_in_every_run_and_the_result_says_so(tmp_path):
+    (tmp_path / "evening").write_text("0 1gbit,0.1ms\n3 100mbit,1ms  # until the end\n")
+    options = ["--ranks", "2", "--steps", "6", "--link-schedule", "evening", "--json", "-"]
+    done = subprocess.run(DEMO + options, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    described = "1 Gbit/s, 0.1 ms from step 0; 100 Mbit/s, 1 ms from step 3"
+    assert summary["emulated_link"] == described
+    start = json.loads((tmp_path / summary["trace"]).read_text().splitlines()[0])
+    assert start["emulated_link"] == described
+    told = [line for line in done.stderr.splitlines() if "the link is" in line]
+    assert told == [
+        f"{name}: from step {step} on the link is {link}"
+        for name in ("DDP fp32", "DDP bf16", "Tidegate")
+        for step, link in ((0, "1 Gbit/s, 0.1 ms"), (3, "100 Mbit/s, 1 ms"))
+    ]
+
+
+def test_only_changes_that_a_run_comes_to_are_announced():
+    settings = {"link": [(0, 1e6, 0.001), (3, 1e9, 0.0), (9, 1e6, 0.001)], "steps": 9}
+    assert [step for step, _ in demo.link_changes(settings)] == [0, 3]
+    assert demo.link_changes({"link": "100mbit,2ms", "steps": 9}) == []
+
+
 # --- ends before its time ---
 
 

@@ -41,6 +41,7 @@ class Job:
     def issue(self):
         whole = self.kind in ("all-reduce", "broadcast")
         return SimpleNamespace(
+            step=0,
             collective=self.kind,
             group="all",
             element=self.element if self.kind == "all-reduce" else "uint8",
@@ -119,6 +120,7 @@ def groups(rank, ranks, hosts):
 
     def issue(group, collective):
         return SimpleNamespace(
+            step=0,
             collective=collective,
             group=group,
             element="fp32",

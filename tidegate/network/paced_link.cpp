@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "tidegate/base/error.h"
 
@@ -14,13 +15,19 @@ PacedLink::Nanoseconds to_nanoseconds(Seconds seconds) {
   return static_cast<PacedLink::Nanoseconds>(std::min(seconds.count(), 3e9) * 1e9);
 }
 
+PacedLink::Nanoseconds transfer_time(const Round& round, const Extent& extent, const Link& link) {
+  return to_nanoseconds(Seconds(cost(round, extent).bytes / link.bytes_per_second));
+}
+
 }  // namespace
 
-PacedLink::PacedLink(const Link& link, int rank, const Extent& extent, std::span<std::byte> table)
-    : link_(link),
+PacedLink::PacedLink(LinkSchedule schedule, int rank, const Extent& extent,
+                     std::span<std::byte> table)
+    : schedule_(std::move(schedule)),
       rank_(rank),
       extent_(extent),
-      table_(reinterpret_cast<Nanoseconds*>(table.data()), table.size() / sizeof(Nanoseconds)) {
+      table_(reinterpret_cast<Nanoseconds*>(table.data()), table.size() / sizeof(Nanoseconds)),
+      steps_(kWindow) {
   if (table.size() < table_bytes(extent.ranks)) {
     fail(Fault::config, "the table of a paced link between ", extent.ranks, " ranks needs ",
          table_bytes(extent.ranks), " bytes, not ", table.size());
@@ -32,10 +39,14 @@ PacedLink::Nanoseconds& PacedLink::began(int rank, std::int64_t number) {
                 static_cast<std::size_t>(number) % kWindow];
 }
 
-std::int64_t PacedLink::start(const Round& round, Nanoseconds now) {
+std::int64_t& PacedLink::step_of(std::int64_t number) {
+  return steps_[static_cast<std::size_t>(number) % kWindow];
+}
+
+std::int64_t PacedLink::start(const Round& round, Nanoseconds now, std::int64_t step) {
   const Nanoseconds begin = std::max(now, sending_free_);
-  sending_free_ =
-      begin + to_nanoseconds(Seconds(cost(round, extent_).bytes / link_.bytes_per_second));
+  step_of(started_) = step;
+  sending_free_ = begin + transfer_time(round, extent_, schedule_.at(step));
   std::atomic_ref(began(rank_, started_)).store(begin, std::memory_order_release);
   return started_++;
 }
@@ -46,9 +57,9 @@ PacedLink::Nanoseconds PacedLink::due(std::int64_t number, const Round& round, i
     if (root >= 0 && r != root && r != rank_) continue;
     begin = std::max(begin, std::atomic_ref(began(r, number)).load(std::memory_order_acquire));
   }
-  const Nanoseconds transfer =
-      to_nanoseconds(Seconds(cost(round, extent_).bytes / link_.bytes_per_second));
-  const Nanoseconds delivered = begin + to_nanoseconds(price(round, extent_, link_));
+  const Link& link = schedule_.at(step_of(number));
+  const Nanoseconds transfer = transfer_time(round, extent_, link);
+  const Nanoseconds delivered = begin + to_nanoseconds(price(round, extent_, link));
   sending_free_ = std::max(sending_free_, begin + transfer);
   receiving_free_ = std::max(delivered, receiving_free_ + transfer);
   return receiving_free_;

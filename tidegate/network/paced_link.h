@@ -6,14 +6,17 @@
 // Model. Each rank has two clocks: when its sending side and when its receiving side are free. A
 // collective begins when the last rank has asked for it and that rank's sending side is free; it is
 // delivered after its price, and not before the receiving side has taken in its bytes. Collectives
-// that follow each other share the wire but not the latency. Not modelled: TCP, loss, jitter.
+// that follow each other share the wire but not the latency. A link that changes does so between
+// two collectives, never under one. Not modelled: TCP, loss, jitter.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "tidegate/network/link_schedule.h"
 #include "tidegate/network/price.h"
 
 namespace tidegate {
@@ -29,10 +32,11 @@ class PacedLink {
     return static_cast<std::size_t>(ranks) * kWindow * sizeof(Nanoseconds);
   }
 
-  PacedLink(const Link& link, int rank, const Extent& extent, std::span<std::byte> table);
+  PacedLink(LinkSchedule schedule, int rank, const Extent& extent, std::span<std::byte> table);
 
-  // This rank asks for its next collective now. Returns its number.
-  std::int64_t start(const Round& round, Nanoseconds now);
+  // This rank asks for its next collective now. Returns its number. `step` = the step of the job to
+  // which the collective belongs, the same on all ranks: it says what the link is.
+  std::int64_t start(const Round& round, Nanoseconds now, std::int64_t step);
 
   // The real collective has been performed: when would the link have delivered it? Call in the
   // order of start(). `root` = the only rank whose beginning counts, or -1 for all.
@@ -40,11 +44,13 @@ class PacedLink {
 
  private:
   Nanoseconds& began(int rank, std::int64_t number);
+  std::int64_t& step_of(std::int64_t number);
 
-  const Link link_;
+  const LinkSchedule schedule_;
   const int rank_;
   const Extent extent_;
   std::span<Nanoseconds> table_;
+  std::vector<std::int64_t> steps_;  // of the collectives in flight
   std::int64_t started_ = 0;
   Nanoseconds sending_free_ = 0;
   Nanoseconds receiving_free_ = 0;

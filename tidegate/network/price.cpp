@@ -50,7 +50,9 @@ Link parse_link(std::string_view text) {
 }
 
 std::string describe(const Link& link) {
-  return concat(link.bytes_per_second * 8 / 1e6, " Mbit/s, ", link.latency.count() * 1e3, " ms");
+  const double mbit = link.bytes_per_second * 8 / 1e6;
+  return concat(mbit < 1e3 ? mbit : mbit / 1e3, mbit < 1e3 ? " Mbit/s, " : " Gbit/s, ",
+                link.latency.count() * 1e3, " ms");
 }
 
 Cost cost(const Round& round, const Extent& extent) {
