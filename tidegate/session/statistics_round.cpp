@@ -64,8 +64,14 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   double round = 0;
   double step = 0;
   bool compressed = false;
+  const auto bytes = static_cast<double>(kSlot * (statistics.ranks.size() - 1));
   for (const Record& record : statistics.ranks) {
-    round = std::max(round, record.record_seconds);
+    // It runs behind the forward pass, so its latency costs nothing while it is shorter than that;
+    // its bytes still keep others waiting.
+    const double late = std::max(0.0, record.record_seconds - record.compute_seconds / 3);
+    const double sending =
+        record.bytes_sent > 0 ? record.wire_seconds * bytes / record.bytes_sent : 0;
+    round = std::max(round, std::min(record.record_seconds, late + sending));
     step = std::max(step, record.step_seconds);
     compressed = compressed || record.compressed != 0;
   }

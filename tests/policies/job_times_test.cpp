@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/job_times.h"
+
+#include <gtest/gtest.h>
+
+namespace tidegate {
+namespace {
+
+Statistics step_of(std::vector<double> computes, std::vector<float> ready, float compress = 0) {
+  Statistics statistics{.step = 0, .ranks = {}};
+  for (const double compute : computes) {
+    Record record;
+    record.compute_seconds = compute;
+    record.buckets = ready.size();
+    for (std::size_t i = 0; i < std::min(ready.size(), Record::kSlots); ++i) {
+      record.ready_seconds[i] = ready[i];
+      record.compress_slots[i] = compress;
+    }
+    statistics.ranks.push_back(record);
+  }
+  return statistics;
+}
+
+TEST(JobTimes, AreUnknownUntilAStepHasBeenTimed) {
+  JobTimes times;
+  EXPECT_FALSE(times.known());
+  EXPECT_EQ(times.compute(), Seconds(0));
+  times.observe(step_of({0, 0}, {0, 1}));  // the first step has none before it
+  EXPECT_FALSE(times.known());
+  times.observe(step_of({2, 3}, {0, 1}));
+  EXPECT_TRUE(times.known());
+}
+
+TEST(JobTimes, AreThoseOfTheSlowestRankInTheMiddleStep) {
+  JobTimes times;
+  for (const double compute : {2.0, 2.5, 100.0, 2.25, 3.0}) {
+    times.observe(step_of({1, compute}, {0, 0.5f, 1}, static_cast<float>(compute)));
+  }
+  EXPECT_EQ(times.compute(), Seconds(2.5));
+  EXPECT_EQ(times.slots()[0].compress, Seconds(2.5));
+}
+
+TEST(JobTimes, CountReadinessFromTheBeginningOfTheStep) {
+  JobTimes times;
+  times.observe(step_of({4, 3}, {0, 0.5f, 1}));
+  const auto slots = times.slots();
+  ASSERT_EQ(slots.size(), 3u);
+  EXPECT_EQ(slots[0].ready, Seconds(3));  // the last is ready when the computation ends
+  EXPECT_EQ(slots[1].ready, Seconds(3.5));
+  EXPECT_EQ(slots[2].ready, Seconds(4));
+}
+
+TEST(JobTimes, StartAnewWhenTheBucketsChange) {
+  JobTimes times;
+  times.observe(step_of({4}, {0, 1, 2}));
+  times.observe(step_of({2}, {0, 1}));
+  EXPECT_EQ(times.slots().size(), 2u);
+  EXPECT_EQ(times.compute(), Seconds(2));
+}
+
+TEST(Record, PutsNeighboursIntoOneSlotWhenThereAreMany) {
+  EXPECT_EQ(Record::slot_of(5, 6), 5u);
+  EXPECT_EQ(Record::slot_of(0, 100), 0u);
+  EXPECT_EQ(Record::slot_of(99, 100), Record::kSlots - 1);
+  for (std::size_t i = 1; i < 100; ++i) {
+    EXPECT_LE(Record::slot_of(i, 100) - Record::slot_of(i - 1, 100), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace tidegate
