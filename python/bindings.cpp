@@ -15,9 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "python/bind.h"
+#include "python/issue.h"
 #include "tidegate/comm/threads.h"
 #include "tidegate/network/link_schedule.h"
-#include "tidegate/network/paced_link.h"
 #include "tidegate/session/lockstep.h"
 #include "tidegate/session/session.h"
 
@@ -27,93 +28,11 @@ using namespace nb::literals;
 namespace tidegate {
 namespace {
 
-// Memory of the caller's, by address: binding arrays could convert and so silently copy.
-std::span<std::byte> memory(std::uintptr_t address, std::size_t bytes) {
-  return {reinterpret_cast<std::byte*>(address), bytes};
-}
-
-std::uintptr_t address_of(std::span<const std::byte> data) {
-  return reinterpret_cast<std::uintptr_t>(data.data());
-}
-
-// A ticket together with its request, flat.
-struct Issue {
-  std::int64_t step = 0;  // statistics go between two steps, and count for the one that comes
-  int bucket = 0;
-  int round = 0;
-  std::string_view collective;  // "idle" if only others take part
-  std::string_view group;
-  std::string_view element = "uint8";
-  std::uintptr_t address = 0;  // what this rank contributes
-  std::size_t bytes = 0;
-  std::uintptr_t target = 0;  // where the result goes, if not in place
-  std::size_t target_bytes = 0;
-  int root = -1;  // roots and partners are counted inside of the group
-  int to = -1;    // send-receive
-  int from = -1;
-  std::string_view priced;       // what this is to a link: its collective even if this rank is idle
-  std::size_t priced_bytes = 0;  // the contribution that all ranks agree on
-  std::string text;
-};
-
-Issue issue_of(std::int64_t step, Ticket ticket, const Request& request) {
-  Issue issue;
-  issue.step = step;
-  issue.bucket = ticket.bucket;
-  issue.round = ticket.round;
-  const Round round = round_of(request);
-  issue.collective = issue.priced = name(round.collective);
-  issue.bytes = issue.priced_bytes = round.bytes;
-  issue.group = name(round.group);
-  issue.text = describe(request);
-  if (const auto* reduce = std::get_if<AllReduce>(&request)) {
-    issue.address = address_of(reduce->data);
-    issue.element = name(reduce->element);
-  } else if (const auto* gather = std::get_if<AllGather>(&request)) {
-    issue.address = address_of(gather->mine);
-    issue.target = address_of(gather->all);
-    issue.target_bytes = gather->all.size();
-  } else if (const auto* broadcast = std::get_if<Broadcast>(&request)) {
-    issue.address = address_of(broadcast->data);
-    issue.root = broadcast->root;
-  } else if (const auto* swap = std::get_if<AllToAll>(&request)) {
-    issue.address = address_of(swap->send);
-    issue.target = address_of(swap->receive);
-    issue.target_bytes = swap->receive.size();
-  } else if (const auto* step = std::get_if<SendReceive>(&request)) {
-    issue.address = address_of(step->send);
-    issue.bytes = step->send.size();
-    issue.target = address_of(step->receive);
-    issue.target_bytes = step->receive.size();
-    issue.to = step->to;
-    issue.from = step->from;
-  } else if (std::holds_alternative<Idle>(request)) {
-    issue.collective = "idle";
-    issue.bytes = 0;
-  }
-  return issue;
-}
-
 Element parse_element(std::string_view text) {
   for (Element element : {Element::f32, Element::f16, Element::bf16}) {
     if (name(element) == text) return element;
   }
   fail(Fault::unsupported, "buckets of ", text, " cannot be compressed");
-}
-
-Collective parse_collective(std::string_view text) {
-  for (Collective known : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
-                           Collective::all_to_all, Collective::send_receive, Collective::foreign}) {
-    if (name(known) == text) return known;
-  }
-  fail(Fault::config, "unknown collective \"", text, "\"");
-}
-
-Group parse_group(std::string_view text) {
-  for (Group known : {Group::all, Group::host, Group::leaders}) {
-    if (name(known) == text) return known;
-  }
-  fail(Fault::config, "unknown group \"", text, "\"");
 }
 
 Fault parse_fault(std::string_view text) {
@@ -246,14 +165,35 @@ void bind_session(nb::module_& module) {
            })
       .def(
           "complete",
-          [](Session& self, int bucket, int round, bool finite) {
+          [](Session& self, int bucket, int round, bool finite, bool prompt) {
             const nb::gil_scoped_release others_may_run;  // and decoded in here
-            self.complete({bucket, round}, finite);
+            self.complete({bucket, round}, finite, prompt ? Session::kByClock : Session::kUnknown);
           },
-          "bucket"_a, "round"_a, "finite"_a = true)
+          "bucket"_a, "round"_a, "finite"_a = true, "prompt"_a = true,
+          "prompt = it was noticed when it arrived, not later")
       .def("take_finished", &Session::take_finished)
       .def("fingerprint", &Session::fingerprint)
       .def("may_go_by_host", &Session::may_go_by_host)
+      .def("reacts", &Session::reacts)
+      .def("start_from", &Session::start_from, "network"_a)
+      .def(
+          "network",
+          [](const Session& self) -> std::optional<Network> {
+            if (!self.network().known()) return std::nullopt;
+            return self.network().network();
+          },
+          "What is known of the network by now, or None")
+      .def(
+          "times",
+          [](const Session& self) {
+            nb::list slots;
+            for (const JobTimes::Slot& slot : self.times().slots()) {
+              slots.append(
+                  nb::make_tuple(slot.ready.count(), slot.compress.count(), slot.decode.count()));
+            }
+            return nb::make_tuple(self.times().compute().count(), slots);
+          },
+          "(seconds of a step without exchanges, [(ready, compress, decode) seconds of a bucket])")
       .def_prop_ro("step", &Session::step)
       .def("totals", totals_of)
       .def(
@@ -320,91 +260,6 @@ void bind_session(nb::module_& module) {
       "Drives the sessions of all ranks, each in a thread of its own.");
 }
 
-Round round(std::string_view collective, std::size_t bytes, std::string_view group) {
-  return {parse_collective(collective), bytes, Route::engine, parse_group(group)};
-}
-
-std::pair<double, double> numbers_of(const Link& link) {
-  return {link.bytes_per_second, link.latency.count()};
-}
-
-using SegmentNumbers = std::tuple<std::int64_t, double, double>;  // step, bytes per second, seconds
-
-std::vector<SegmentNumbers> numbers_of(const LinkSchedule& schedule) {
-  std::vector<SegmentNumbers> numbers;
-  for (const auto& [first_step, link] : schedule.segments()) {
-    numbers.emplace_back(first_step, link.bytes_per_second, link.latency.count());
-  }
-  return numbers;
-}
-
-LinkSchedule schedule_of(const std::vector<SegmentNumbers>& numbers) {
-  std::vector<LinkSchedule::Segment> segments;
-  for (const auto& [first_step, bytes_per_second, seconds] : numbers) {
-    segments.push_back({first_step, {bytes_per_second, Seconds(seconds)}});
-  }
-  return LinkSchedule(std::move(segments));
-}
-
-void bind_network(nb::module_& module) {
-  module.def(
-      "parse_link", [](std::string_view text) { return numbers_of(parse_link(text)); },
-      "\"100mbit,2ms\" -> (bytes per second, seconds)");
-  nb::class_<LinkSchedule>(module, "LinkSchedule", "See tidegate/network/link_schedule.h.")
-      .def(
-          "__init__",
-          [](LinkSchedule* self, std::string_view link) {
-            new (self) LinkSchedule(parse_link(link));
-          },
-          "link"_a, "One that never changes: \"100mbit,2ms\"")
-      .def(
-          "__init__",
-          [](LinkSchedule* self, const std::vector<SegmentNumbers>& segments) {
-            new (self) LinkSchedule(schedule_of(segments));
-          },
-          "segments"_a, "As `segments` gave them")
-      .def_static("from_text", &parse_link_schedule, "text"_a, "Lines of STEP RATE,LATENCY")
-      .def(
-          "at",
-          [](const LinkSchedule& self, std::int64_t step) { return numbers_of(self.at(step)); },
-          "step"_a, "(bytes per second, seconds)")
-      .def_prop_ro(
-          "segments", [](const LinkSchedule& self) { return numbers_of(self); },
-          "[(first step, bytes per second, seconds), ...]")
-      .def_prop_ro("changes", &LinkSchedule::changes)
-      .def("describe", [](const LinkSchedule& self) { return describe(self); })
-      .def(
-          "describe_at",
-          [](const LinkSchedule& self, std::int64_t step) { return describe(self.at(step)); },
-          "step"_a);
-  module.def("find_link_schedule", &find_link_schedule, "text"_a, "steps"_a,
-             "C1, C2, C2*0.01 (a factor for the rates) or a file of lines -> LinkSchedule");
-  nb::class_<PacedLink>(module, "PacedLink", "See tidegate/network/paced_link.h.")
-      .def(
-          "__init__",
-          [](PacedLink* self, const LinkSchedule& schedule, int rank, int ranks,
-             std::uintptr_t table, std::size_t bytes, int hosts) {
-            const Extent extent(ranks, hosts > 0 ? hosts : ranks);
-            new (self) PacedLink(schedule, rank, extent, memory(table, bytes));
-          },
-          "schedule"_a, "rank"_a, "ranks"_a, "table"_a, "bytes"_a, "hosts"_a = 0)
-      .def_static("table_bytes", &PacedLink::table_bytes)
-      .def(
-          "start",
-          [](PacedLink& self, std::string_view collective, std::size_t bytes, std::int64_t now,
-             std::int64_t step, std::string_view group) {
-            return self.start(round(collective, bytes, group), now, step);
-          },
-          "collective"_a, "bytes"_a, "now"_a, "step"_a, "group"_a = "all")
-      .def(
-          "due",
-          [](PacedLink& self, std::int64_t number, std::string_view collective, std::size_t bytes,
-             int root, std::string_view group) {
-            return self.due(number, round(collective, bytes, group), root);
-          },
-          "number"_a, "collective"_a, "bytes"_a, "root"_a, "group"_a = "all");
-}
-
 void bind_tables(nb::module_& module) {
   module.def("methods", [] {
     nb::list rows;
@@ -463,7 +318,7 @@ void bind_tables(nb::module_& module) {
 NB_MODULE(_core, module) {
   module.doc() = "The C++ core of Tidegate.";
   nb::register_exception_translator(tidegate::translate);
-  tidegate::bind_session(module);
   tidegate::bind_network(module);
+  tidegate::bind_session(module);
   tidegate::bind_tables(module);
 }

@@ -67,6 +67,7 @@ def attach(
     label="",
     seed=0,
     experimental_cuda=False,
+    calibrate=None,
 ):
     """Averages the gradients of a DDP model through Tidegate from the next backward on.
 
@@ -88,6 +89,9 @@ def attach(
     experimental_cuda
                True takes a model on a CUDA device: its buckets are copied to pinned host memory
                and back. Written, but never run on a GPU
+    calibrate  True measures the network first (1 s at 1 Gbit/s, 3 s at 100 Mbit/s), so that routes
+               go by price from the first step on; False never does. By default only policies that
+               act on what they measure do
     """
     del horizon, seed  # for policies and methods to come; part of the agreed signature
     if os.environ.get("TIDEGATE_DISABLE") == "1":
@@ -104,6 +108,7 @@ def attach(
         trace=trace,
         label=label,
         experimental_cuda=experimental_cuda,
+        calibrate=calibrate,
     )
 
 
@@ -120,6 +125,7 @@ def _attach(
     label="",
     link=None,
     experimental_cuda=False,
+    calibrate=None,
 ):
     """attach, and on an emulated link if one is described."""
     if not isinstance(model, DistributedDataParallel):
@@ -155,9 +161,12 @@ def _attach(
         except (TypeError, ValueError) as error:
             mistake = ("config", str(error))
         scale = float(scaler.get_scale()) if scaler else None
-        _agree(engine, mistake, session.fingerprint() if session else "", model, scale)
+        settings = f"{session.fingerprint()}; calibrate {calibrate}" if session else ""
+        _agree(engine, mistake, settings, model, scale)
         if session.may_go_by_host():
             engine.form_host_groups()
+        if session.reacts() if calibrate is None else calibrate:
+            session.start_from(engine.calibrate().network)
         registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
     except BaseException:
         engine.close()

@@ -58,6 +58,7 @@ def make_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"tidegate {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     add_demo(commands)
+    add_probe(commands)
     add_bench(commands)
     add_methods(commands)
     add_table(
@@ -197,6 +198,32 @@ def positive(text: str) -> float:
     return value
 
 
+def add_probe(commands) -> None:
+    summary = "measure the network between the ranks of a job"
+    parser = commands.add_parser(
+        "probe",
+        help=summary,
+        description="Measures latency and rate of every collective through the engine that training "
+        "would use\n(gloo), in one to three seconds. Start it as you start your job, on the same "
+        "machines.",
+        epilog="Examples:\n"
+        "  torchrun --nproc_per_node 4 -m tidegate probe\n"
+        "  torchrun --nnodes 4 --nproc_per_node 1 --rdzv_endpoint host0:29400 -m tidegate probe "
+        "--json probe.json\n"
+        "  mpirun -n 4 tidegate probe\n"
+        "  tidegate plan --probe probe.json --parameters 25e6 --compute 80ms\n"
+        "What MPI itself makes of the network: examples/mpi_probe.",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run_probe)
+
+
+def run_probe(arguments) -> int:
+    from . import probe
+
+    return probe.run(arguments)
+
+
 def run_bench(arguments) -> int:
     from . import bench
 
@@ -264,17 +291,22 @@ def show(arguments, name: str, rows: list[dict], columns: dict) -> int:
     if arguments.json:
         write_json(arguments.json, {"v": 1, name: rows})
     if arguments.json != "-":
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD)
-        for heading in columns:  # only the last one, which is text, may be broken
-            table.add_column(heading, no_wrap=heading != list(columns)[-1])
-        for row in rows:
-            table.add_row(*(cell(row) for cell in columns.values()))
-        Console(markup=False, highlight=False).print(table)
+        show_rows(rows, columns)
     return 0
+
+
+def show_rows(rows: list[dict], columns: dict) -> None:
+    """A table; columns = {heading: row -> text}."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in columns:  # only the last one, which is text, may be broken
+        table.add_column(heading, no_wrap=heading != list(columns)[-1])
+    for row in rows:
+        table.add_row(*(cell(row) for cell in columns.values()))
+    Console(markup=False, highlight=False).print(table)
 
 
 def check_writable(option: str, path: str) -> None:

@@ -25,6 +25,7 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "uint8": torch.uint8,
 }
+PROMPT = 0.002  # seconds; an arrival noticed later than this says little about when it was
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 Link = str | _core.LinkSchedule  # what to emulate: "100mbit,2ms", or a link that changes by step
@@ -106,12 +107,24 @@ class Operation:
         self.text = text
         self.group = group
         self.began = time.monotonic()
+        self.prompt = False  # when it was noticed, it had arrived just then
+        self._missed = 0.0  # when it was last looked for in vain
         self.number = engine.link.start(collective, nbytes, step, group) if engine.link else None
         self.due = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
         """Waits up to `patience` seconds (0 = only looks); True when the collective has been
         performed. Raises tidegate.Error when it failed or its time is up."""
+        began = time.monotonic()
+        was_there = self._arrived(0.0)
+        if not was_there and not (patience > 0 and self._arrived(patience)):
+            self._missed = time.monotonic()
+            return False
+        self.prompt = not was_there or began - self._missed < PROMPT
+        return True
+
+    def _arrived(self, patience: float) -> bool:
+        """Performed, and delivered by the emulated link if there is one."""
         if self.due is None:
             if not self._performed(patience):
                 if time.monotonic() - self.began > self.engine.timeout:
@@ -123,12 +136,9 @@ class Operation:
                 self.number, self.collective, self.nbytes, self.root, self.group
             )
         remaining = self.due / 1e9 - time.monotonic()
-        if remaining > patience:
-            time.sleep(patience)
-            return False
         if remaining > 0:
-            time.sleep(remaining)
-        return True
+            time.sleep(min(remaining, patience))
+        return remaining <= patience
 
     def _performed(self, patience: float) -> bool:
         if patience == 0 and not self.work.is_completed():
@@ -253,6 +263,17 @@ class Engine:
                 issue.group,
             )
         )
+
+    def calibrate(self) -> "_core.Calibration":
+        """Measures the network through this group. Collective; the result is the same on all
+        ranks."""
+        calibration = _core.Calibration(self.rank, self.ranks, len(set(self.hosts)))
+        while (issue := calibration.next()) is not None:
+            operation = self.start(issue)
+            operation.tensors += (calibration,)  # its memory must outlive a time-out
+            while not operation.done(STEP_OF_WAIT):
+                pass
+        return calibration
 
     def all_reduce(self, tensor: torch.Tensor, text: str, step: int) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""

@@ -127,6 +127,8 @@ class Handle:
         """Bytes, ratio and milliseconds per step and phase, since attach; of this rank."""
         with self._lock:
             totals = self._session.totals()
+            network = self._session.network()
+            compute, buckets = self._session.times()
         steps = max(1, totals["steps"])
         return {
             "steps": totals["steps"],
@@ -143,6 +145,14 @@ class Handle:
             "skipped_steps": totals["skipped_steps"],
             "choices": totals["choices"],
             "roots": totals["roots"],
+            "network": network.fits() if network else None,
+            "medians": {
+                "compute_ms": 1e3 * compute,
+                "buckets": [
+                    {"ready_ms": 1e3 * ready, "compress_ms": 1e3 * pack, "decode_ms": 1e3 * unpack}
+                    for ready, pack, unpack in buckets
+                ],
+            },
             "emulated": self._engine.link.description if self._engine.link else None,
         }
 
@@ -331,7 +341,7 @@ class Handle:
         finite = flying.foreign is None or is_finite(flying.foreign)
         with self._lock:
             step = self._session.step
-            self._session.complete(flying.bucket, flying.round, finite)
+            self._session.complete(flying.bucket, flying.round, finite, flying.operation.prompt)
             finished = self._session.take_finished()
             step_ended = self._session.step != step
         self._looking_at = None

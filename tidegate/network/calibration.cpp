@@ -152,7 +152,7 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
     }
 
     // As many bytes as a fair share of the time allows.
-    const double share = 0.6 * allowed / static_cast<double>(kMeasured.size());
+    const double share = 0.5 * allowed / static_cast<double>(kMeasured.size());
     const double large = std::min(kLargestBytes, share / (kRepeats * (1 + 1 / kGrowth) * per_byte));
     const std::array sizes = {contribution(collective, large / kGrowth, extent),
                               contribution(collective, large, extent)};

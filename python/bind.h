@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of the module, one file each.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace tidegate {
+
+void bind_network(nanobind::module_& module);
+
+}  // namespace tidegate

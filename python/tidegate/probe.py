@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tidegate probe`: measures the network between the ranks of a job, through the engine that the job
+would use. Every rank runs this; rank 0 shows what was found, which is the same on all."""
+
+import os
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from .cli import check_writable, show_rows, write_json
+from .engine import Engine
+from .errors import Error
+
+TIMEOUT = 60.0  # seconds
+OPEN_MPI = {  # what torch wants to know, and where mpirun says it
+    "RANK": "OMPI_COMM_WORLD_RANK",
+    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
+    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
+}
+
+
+def run(arguments) -> int:
+    if arguments.json not in (None, "-"):
+        check_writable("--json", arguments.json)
+    find_rendezvous()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    try:
+        engine = Engine(dist.group.WORLD, TIMEOUT)
+        calibration = engine.calibrate()
+        result = {
+            "v": 1,
+            "kind": "probe",
+            "engine": "gloo",
+            "ranks": engine.ranks,
+            "hosts": len(set(engine.hosts)),
+            "seconds": calibration.seconds,
+            "network": calibration.network.fits(),
+            "points": [
+                {"collective": collective, "bytes": nbytes, "ms": 1e3 * seconds}
+                for collective, nbytes, seconds in calibration.points
+            ],
+        }
+        engine.close()
+    finally:
+        dist.destroy_process_group()
+    if engine.rank == 0:
+        if arguments.json:
+            write_json(arguments.json, result)
+        if arguments.json != "-":
+            show(result)
+    return 0
+
+
+def find_rendezvous() -> None:
+    """Sets what torch.distributed reads, from what the launcher has set."""
+    for ours, theirs in OPEN_MPI.items():
+        if theirs in os.environ:
+            os.environ.setdefault(ours, os.environ[theirs])
+    if "RANK" not in os.environ:
+        raise Error(
+            "config",
+            "a network has two ends: start it with torchrun, for example `torchrun "
+            "--nproc_per_node 4 -m tidegate probe`, or with mpirun, on the machines of your job",
+        )
+    if "MASTER_ADDR" not in os.environ:
+        local = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+        if local != os.environ["WORLD_SIZE"]:
+            raise Error(
+                "config",
+                "MASTER_ADDR is not set; give mpirun the address of rank 0's machine: "
+                "`mpirun -x MASTER_ADDR=10.0.0.1 -x MASTER_PORT=29500 ... tidegate probe`",
+            )
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ.setdefault("MASTER_PORT", "29500")
+
+
+def show(result: dict) -> None:
+    if result["ranks"] == 1:
+        print("There is only one rank: nothing to measure.")
+        return
+    rows = [{"collective": name, **fit} for name, fit in result["network"].items()]
+    show_rows(
+        rows,
+        {
+            "collective": lambda row: row["collective"],
+            "Mbit/s": lambda row: f"{row['mbit']:.4g}",
+            "latency": lambda row: f"{row['latency_ms']:.3g} ms",
+            "origin": lambda row: row["origin"],
+        },
+    )
+    print(
+        f"Measured through {result['engine']} between {result['ranks']} ranks on "
+        f"{result['hosts']} host{'s' if result['hosts'] > 1 else ''} in {result['seconds']:.1f} s. "
+        "Rate and latency are those of a link\non which textbook algorithms would take as long: an "
+        "engine's own work is in them. derived = from\nthe nearest collective that was measured; "
+        "transfers of a running job correct it."
+    )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from ranks import results
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import tidegate
+from tidegate import cli
+from tidegate.engine import Engine
+
+COLLECTIVES = ["all-reduce", "all-gather", "broadcast", "all-to-all", "send-receive"]
+
+
+def calibrated(rank, ranks, link):
+    import torch.distributed as dist
+
+    engine = Engine(dist.group.WORLD, 60.0, link)
+    calibration = engine.calibrate()
+    engine.close()
+    return calibration.network.fits(), calibration.points, calibration.seconds
+
+
+def test_a_calibration_is_the_same_on_all_ranks():
+    everyone = results(calibrated, 3, None)
+    assert everyone[0] == everyone[1] == everyone[2]
+    fits, points, seconds = everyone[0]
+    assert list(fits) == COLLECTIVES
+    assert fits["all-reduce"]["origin"] == "measured"
+    assert fits["broadcast"]["origin"] == "derived"
+    assert all(fit["mbit"] > 0 and fit["latency_ms"] >= 0 for fit in fits.values())
+    assert {collective for collective, _, _ in points} <= set(COLLECTIVES)
+    assert seconds > 0
+
+
+def launched(*command: str, environment: dict | None = None) -> subprocess.CompletedProcess:
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR")}
+    return subprocess.run(
+        command,
+        env={**clean, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_probe_under_torchrun(tmp_path):
+    file = tmp_path / "probe.json"
+    done = launched(
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        "-m", "tidegate", "probe", "--json", str(file),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Measured through gloo between 2 ranks on 1 host" in done.stdout
+    assert done.stdout.count("all-gather") == 1  # only one rank speaks
+    probe = json.loads(file.read_text())
+    assert (probe["v"], probe["kind"], probe["ranks"], probe["hosts"]) == (1, "probe", 2, 1)
+    assert list(probe["network"]) == COLLECTIVES
+
+
+def test_probe_under_mpirun():
+    ranks = [("OMPI_COMM_WORLD_RANK", rank) for rank in (0, 1)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tidegate", "probe", "--json", "-"],
+            env={
+                **{k: v for k, v in os.environ.items() if k not in ("RANK", "MASTER_ADDR")},
+                "GLOO_SOCKET_IFNAME": "lo",
+                "MASTER_PORT": "29471",
+                name: str(rank),
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, rank in ranks
+    ]
+    said = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert json.loads(said[0])["ranks"] == 2
+    assert said[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("environment", "advice"),
+    [
+        ({}, "torchrun --nproc_per_node 4 -m tidegate probe"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"},
+            "mpirun -x MASTER_ADDR=10.0.0.1",
+        ),
+    ],
+)
+def test_probe_without_a_launcher_says_how_to_start_it(capsys, monkeypatch, environment, advice):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    # What the command sets for torch must not outlive the test.
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    assert cli.main(["probe"]) == 2
+    assert advice in capsys.readouterr().err
+
+
+def trained_with(rank, ranks, options):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(64, 32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = tidegate.attach(model, optimizer, policy="fixed", method="int8", **options)
+    for step in range(20):
+        torch.manual_seed(100 * step + rank)
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    stats = handle.stats()
+    handle.detach()
+    return stats
+
+
+def test_a_job_knows_its_network():
+    for stats in results(trained_with, 2, {"calibrate": True}):
+        assert list(stats["network"]) == COLLECTIVES
+        assert stats["network"]["all-reduce"]["origin"] == "measured"
+        assert stats["medians"]["compute_ms"] > 0
+        assert len(stats["medians"]["buckets"]) == 1
+
+
+def test_transfers_alone_tell_something_of_the_network():
+    first, second = (stats["network"] for stats in results(trained_with, 2, {}))
+    assert first["all-gather"]["origin"] == "measured"
+    assert first["all-gather"]["mbit"] == second["all-gather"]["mbit"]
+
+
+def attach_unequally(rank, ranks):
+    trained_with(rank, ranks, {"calibrate": rank == 0})
+
+
+def test_ranks_that_disagree_about_calibration_are_told_so():
+    from ranks import run_ranks
+
+    for outcome in run_ranks(attach_unequally, 2):
+        assert outcome.kind == "config"
+        assert "calibrate" in outcome.text
