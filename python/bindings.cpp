@@ -238,7 +238,7 @@ void bind_session(nb::module_& module) {
         const Link described = parse_link(link);
         const Extent extent(sessions[0]->topology().ranks(), sessions[0]->topology().hosts());
         Seconds modelled{0};
-        run_lockstep(sessions, [&](const Request& request) {
+        run_lockstep(sessions, [&](Ticket, const Request& request) {
           const Seconds one = price(round_of(request), extent, described);
           modelled += one;
           return one;

@@ -203,9 +203,9 @@ def add_probe(commands) -> None:
     parser = commands.add_parser(
         "probe",
         help=summary,
-        description="Measures latency and rate of every collective through the engine that training "
-        "would use\n(gloo), in one to three seconds. Start it as you start your job, on the same "
-        "machines.",
+        description="Measures latency and rate of every collective through the engine that "
+        "training would use\n(gloo), in one to three seconds. Start it as you start your job, on "
+        "the same machines.",
         epilog="Examples:\n"
         "  torchrun --nproc_per_node 4 -m tidegate probe\n"
         "  torchrun --nnodes 4 --nproc_per_node 1 --rdzv_endpoint host0:29400 -m tidegate probe "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tidegate probe`: measures the network between the ranks of a job, through the engine that the job
-would use. Every rank runs this; rank 0 shows what was found, which is the same on all."""
+"""`tidegate probe`: measures the network between the ranks of a job, through the engine that the
+job would use. Every rank runs this; rank 0 shows what was found, which is the same on all."""
 
 import os
 from datetime import timedelta

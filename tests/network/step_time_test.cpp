@@ -97,5 +97,13 @@ RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
             model_step(buckets, ready, 2).total.count() - 1e-9);
 }
 
+TEST(AssumedReady, IsAThirdForwardAndThenByElements) {
+  const std::vector<std::size_t> elements = {30000, 10000};
+  const std::vector<Seconds> ready = assumed_ready(elements, Seconds(3));
+  EXPECT_DOUBLE_EQ(ready[0].count(), 1 + 2 * 0.75);
+  EXPECT_DOUBLE_EQ(ready[1].count(), 3);
+  EXPECT_TRUE(assumed_ready({}, Seconds(3)).empty());
+}
+
 }  // namespace
 }  // namespace tidegate

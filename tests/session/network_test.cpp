@@ -39,7 +39,7 @@ class OnLink {
         sessions[rank]->submit({.data = bytes_in(gradient), .last = last});
       }
     }
-    run_lockstep(sessions, [&](const Request& request) {
+    run_lockstep(sessions, [&](Ticket, const Request& request) {
       const Seconds took = price(round_of(request), network_).total();
       now_ += static_cast<std::int64_t>(took.count() * 1e9);
       return took;
@@ -150,7 +150,7 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
             {.data = bytes_in(gradients[rank]), .last = bucket == 1, .ready = now});
       }
     }
-    run_lockstep(pointers, [&](const Request&) {
+    run_lockstep(pointers, [&](Ticket, const Request&) {
       now += 5'000'000;
       return Seconds(5e-3);
     });

@@ -10,6 +10,7 @@
 namespace tidegate {
 namespace {
 
+constexpr double kForwardShare = 1.0 / 3;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
 
 // An exchange that asks for so many rounds of nothing: what the pipeline orders.
@@ -71,6 +72,19 @@ StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int 
   step.exposed = std::max(Seconds(0), done - buckets.back().ready);
   step.total = std::max(compute, buckets.back().ready) + step.exposed;
   return step;
+}
+
+std::vector<Seconds> assumed_ready(std::span<const std::size_t> elements, Seconds compute) {
+  double all = 0;
+  for (const std::size_t one : elements) all += static_cast<double>(one);
+  std::vector<Seconds> ready;
+  double so_far = 0;
+  for (const std::size_t one : elements) {
+    so_far += static_cast<double>(one);
+    const double share = all > 0 ? so_far / all : 1.0;
+    ready.push_back(compute * (kForwardShare + (1 - kForwardShare) * share));
+  }
+  return ready;
 }
 
 }  // namespace tidegate

@@ -28,4 +28,9 @@ struct StepTime {
 // `compute` = what a step takes without any exchange: forward, backward and optimiser.
 StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth);
 
+// When buckets of so many elements become ready in a step: a third of the computation is forward,
+// and backward fills the rest in proportion to the elements. What is assumed where nothing has been
+// measured.
+std::vector<Seconds> assumed_ready(std::span<const std::size_t> elements, Seconds compute);
+
 }  // namespace tidegate

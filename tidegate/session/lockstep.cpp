@@ -27,7 +27,7 @@ void agree(std::span<Session* const> sessions) {
 }  // namespace
 
 void run_lockstep(std::span<Session* const> sessions,
-                  const std::function<Seconds(const Request&)>& took) {
+                  const std::function<Seconds(Ticket, const Request&)>& took) {
   if (sessions.empty()) return;
   const bool agreed =
       std::ranges::all_of(sessions, [](const Session* session) { return session->agreed(); });
@@ -46,7 +46,7 @@ void run_lockstep(std::span<Session* const> sessions,
     }
     if (!ticket) return;
     perform(requests, sessions[0]->topology());
-    const double seconds = took ? took(requests[0]).count() : Session::kUnknown;
+    const double seconds = took ? took(*ticket, requests[0]).count() : Session::kUnknown;
     for (Session* session : sessions) session->complete(*ticket, true, seconds);
   }
 }

@@ -13,6 +13,6 @@ namespace tidegate {
 // the sessions ask for different collectives. `took`, if given, says how long a collective would
 // have taken (rank 0's request): the sessions learn it as they would from a clock.
 void run_lockstep(std::span<Session* const> sessions,
-                  const std::function<Seconds(const Request&)>& took = {});
+                  const std::function<Seconds(Ticket, const Request&)>& took = {});
 
 }  // namespace tidegate

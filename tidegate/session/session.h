@@ -112,6 +112,10 @@ class Session {
   bool reacts() const { return policy_->reacts(); }
   const NetworkEstimate& network() const { return network_; }
   const JobTimes& times() const { return times_; }
+  // The step that was finished last.
+  const StepFigures& last_step() const { return figures_; }
+  // How long its last bucket kept the others waiting, if that is not for the clock to say.
+  void set_exposed(Seconds exposed) { last_exposed_ = exposed.count(); }
 
   const Topology& topology() const { return shared_.topology; }
   // Whether engines need groups for the ranks of a host and for their leaders.

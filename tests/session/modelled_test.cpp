@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/session/modelled.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/session/job.h"
+
+namespace tidegate {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr std::size_t kElements[] = {30000, 10000};
+
+class Modelled {
+ public:
+  explicit Modelled(Settings settings) {
+    settings.clock = [this] { return clock_.now(); };
+    std::vector<Session*> pointers;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      sessions_.push_back(std::make_unique<Session>(Place{rank, kRanks}, settings));
+      pointers.push_back(sessions_.back().get());
+    }
+    job_.emplace(pointers, clock_, settings.depth);
+  }
+
+  StepTime step(const Network& network, Seconds compute) {
+    const std::vector<Seconds> ready = assumed_ready(kElements, compute);
+    for (std::size_t b = 0; b < 2; ++b) {
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        gradients_[b][rank].assign(kElements[b], 1.0f + static_cast<float>(rank));
+        sessions_[rank]->submit({.data = bytes_in(gradients_[b][rank]),
+                                 .last = b == 1,
+                                 .ready = job_->when_ready(ready[b])});
+      }
+    }
+    return job_->run(network, compute, ready);
+  }
+
+  const Session& session() const { return *sessions_[0]; }
+  const ModelledJob& job() const { return *job_; }
+  const Vector& gradient(std::size_t bucket, std::size_t rank) { return gradients_[bucket][rank]; }
+
+ private:
+  ModelledClock clock_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::optional<ModelledJob> job_;
+  Vectors gradients_[2] = {Vectors(kRanks), Vectors(kRanks)};
+};
+
+TEST(ModelledJob, TakesWhatTheModelOfAStepSays) {
+  const Network network(kRanks, parse_link("100mbit,2ms"));
+  const Seconds compute(0.03);
+  Modelled modelled(fixed("dense"));
+  const StepTime step = modelled.step(network, compute);
+  const std::vector<Seconds> ready = assumed_ready(kElements, compute);
+  std::vector<BucketTiming> buckets(2);
+  for (std::size_t b = 0; b < 2; ++b) {
+    const Round round{Collective::all_reduce, 4 * kElements[b]};
+    buckets[b] = {ready[b], Seconds(0), Seconds(0), {price(round, network)}};
+  }
+  const double expected = model_step(buckets, compute, 2).total.count();
+  // Preparing and finishing dense buckets takes some microseconds, which are measured.
+  EXPECT_NEAR(step.total.count(), expected, 5e-3);
+  EXPECT_GE(step.total.count(), expected - 1e-9);
+  EXPECT_EQ(modelled.job().elapsed(), step.total);
+  EXPECT_EQ(modelled.gradient(0, 3)[7], 2.5f);  // and the exchange was real
+}
+
+TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {
+  Modelled modelled(fixed("topk", "0.01"));
+  const Network network(kRanks, parse_link("100mbit,2ms"));
+  for (int i = 0; i < 40; ++i) modelled.step(network, Seconds(0.03));
+  const Round gather{Collective::all_gather, 1000};
+  EXPECT_NEAR(price(gather, modelled.session().network().network()).total() /
+                  price(gather, network).total(),
+              1, 0.05);
+  EXPECT_NEAR(modelled.session().times().compute().count(), 0.03, 3e-3);
+  ASSERT_EQ(modelled.session().times().slots().size(), 2u);
+  EXPECT_NEAR(modelled.session().times().slots()[0].ready.count(), 0.025, 3e-3);
+}
+
+}  // namespace
+}  // namespace tidegate
