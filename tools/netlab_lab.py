@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from netlab_job import die_with_parent
-from netlab_link import Link, NetlabError, shape, tbf
+from netlab_link import Link, NetlabError, shape
 
 STATE = Path("/run/netlab")
 # Buffers for long links, and every run the same: TCP neither forgets within a run nor remembers
@@ -154,20 +154,33 @@ class Lab:
             tool("tc", "-n", space, "-batch", "-", script=script)
 
     def set_rate(self, link: Link) -> None:
-        """Also while a job runs: what is queued stays queued, and leaves at the new rate."""
-        frame = shape(link).frame
+        """Also while a job runs. A slower link loses what was queued for the faster one."""
+        frame, discipline = shape(link).frame, self._discipline(link)
         switch = self.space("switch")
         spaces = self.spaces()
         ranks = [space for space in spaces if space != switch]
-        receiving = "" if switch in spaces else f"qdisc replace dev ifb0 {tbf(link)}\n"
+        receiving = "" if switch in spaces else f"qdisc replace dev ifb0 {discipline}\n"
         for space in ranks:
             tool("ip", "-n", space, "link", "set", "eth0", "gso_max_size", str(frame))
-            script = f"qdisc replace dev eth0 {tbf(link)}\n{receiving}"
+            script = f"qdisc replace dev eth0 {discipline}\n{receiving}"
             tool("tc", "-n", space, "-batch", "-", script=script)
         if switch in spaces:
-            ports = (f"qdisc replace dev port{rank} {tbf(link)}" for rank in range(len(ranks)))
+            ports = (f"qdisc replace dev port{rank} {discipline}" for rank in range(len(ranks)))
             tool("tc", "-n", switch, "-batch", "-", script="\n".join(ports) + "\n")
-        (self.state / "link").write_text(f"{link}\n")
+
+    def _discipline(self, link: Link) -> str:
+        """Arguments of tc that let a device send at the rate of the link.
+
+        A frame larger than the bucket is split on its way into the queue, but one that is queued
+        already would never leave: when the bucket shrinks, a new queue takes the place of the old.
+        """
+        settings = shape(link)
+        file = self.state / "queue"
+        handle, bucket = map(int, file.read_text().split()) if file.exists() else (1, 0)
+        handle += settings.bucket < bucket
+        file.write_text(f"{handle} {settings.bucket}\n")
+        size = f"burst {settings.bucket} limit {settings.queue}"
+        return f"root handle {handle}: tbf rate {link.bits_per_second}bit {size}"
 
     def set_latency(self, link: Link) -> None:
         if not self.control.exists():

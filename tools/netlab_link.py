@@ -68,9 +68,3 @@ def shape(link: Link) -> Shape:
     round_trip = 2e-6 * (link.latency_us or 0)
     queue = bucket + max(250_000, int(rate * (0.010 + round_trip)))
     return Shape(frame, bucket, queue)
-
-
-def tbf(link: Link) -> str:
-    """Arguments of tc that let a device send at the rate of the link."""
-    settings = shape(link)
-    return f"root tbf rate {link.bits_per_second}bit burst {settings.bucket} limit {settings.queue}"

@@ -14,6 +14,7 @@ import socket
 import statistics
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 PORT = 5000
@@ -104,11 +105,10 @@ def receive_all(links: list[socket.socket]) -> float:
 
 
 def run_together(calls: list[tuple]) -> None:
-    threads = [threading.Thread(target=call[0], args=call[1:]) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    """Calls of functions with their arguments, each in a thread; the first exception counts."""
+    with ThreadPoolExecutor(max(1, len(calls))) as threads:
+        for future in [threads.submit(*call) for call in calls]:
+            future.result()
 
 
 def bulk(receivers: dict[int, list[int]]) -> float:
