@@ -26,6 +26,7 @@ from netlab_job import die_with_parent
 from netlab_link import Link, NetlabError, shape
 
 STATE = Path("/run/netlab")
+SPACES = Path("/run/netns")  # where ip keeps them
 # Buffers for long links, and every run the same: TCP neither forgets within a run nor remembers
 # between runs. No IPv6: its discovery would be traffic that nobody asked for.
 SYSCTLS = {
@@ -68,8 +69,8 @@ class Lab:
 
     def spaces(self) -> list[str]:
         """Those that exist."""
-        names = (line.split()[0] for line in tool("ip", "netns", "list").splitlines() if line)
-        return sorted(name for name in names if name.rpartition("-")[0] == f"netlab-{self.name}")
+        # Not `ip netns list`, which also opens those of others, and they may be gone by then.
+        return sorted(path.name for path in SPACES.glob(f"netlab-{self.name}-*"))
 
     def owner(self) -> int | None:
         """The netlab that runs this lab; None if it has ended."""
@@ -130,7 +131,7 @@ class Lab:
 
     def _start_relay(self, ranks: int, link: Link, relay: Path) -> None:
         os.mkfifo(self.control, 0o600)
-        paths = [f"/run/netns/{self.space(rank)}" for rank in range(ranks)]
+        paths = [str(SPACES / self.space(rank)) for rank in range(ranks)]
         self.relay = subprocess.Popen(
             [relay, str(link.latency_us), self.control, *paths],
             stdin=subprocess.DEVNULL,
