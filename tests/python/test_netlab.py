@@ -164,6 +164,42 @@ def test_set_changes_the_rate_of_a_running_lab(lab):
     assert no_relay.returncode == 2
 
 
+STREAM = """
+import os, socket, subprocess
+if os.environ["RANK"] == "0":
+    with socket.create_server(("10.77.0.1", 5000)) as server:
+        link = server.accept()[0]
+        try:
+            while True:
+                link.sendall(bytes(100_000))
+        except OSError:
+            pass  # the receiver has seen enough
+else:
+    while True:
+        try:
+            link = socket.create_connection(("10.77.0.1", 5000), timeout=10)
+            break
+        except ConnectionRefusedError:
+            pass
+    change = [os.environ["NETLAB"], "set", "--name", os.environ["NETLAB_NAME"], "--link", "10mbit"]
+    slower = subprocess.Popen(change)
+    while slower.poll() is None:
+        assert link.recv(100_000)
+    after = 0
+    while after < 400_000:
+        after += len(link.recv(100_000))
+    print("goes on")
+"""
+
+
+@needs_labs
+def test_a_stream_goes_on_when_the_link_becomes_slower_under_it(lab, monkeypatch):
+    monkeypatch.setenv("NETLAB", str(NETLAB))
+    done = lab.run(sys.executable, "-c", STREAM)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[rank 1] goes on\n"
+
+
 ROUND_TRIP = """
 import os, socket, subprocess, time
 if os.environ["RANK"] == "0":
