@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NETLAB = ROOT / "tools/netlab"
+SCRIPT = ROOT / "tools/netlab"
+NETLAB = [sys.executable, str(SCRIPT)]
 sys.path.insert(0, str(ROOT / "tools"))
 
 from netlab_link import NetlabError, parse_link, shape  # noqa: E402
@@ -41,7 +42,7 @@ class Named:
 
     def arguments(self, *job: str, link: str = "100mbit", options=()) -> list:
         named = ["--name", self.name, "--ranks", "2", "--link", link]
-        return [NETLAB, "run", *named, *options, "--", *job]
+        return [*NETLAB, "run", *named, *options, "--", *job]
 
     def run(self, *job: str, **more) -> subprocess.CompletedProcess[str]:
         command = self.arguments(*job, **more)
@@ -143,7 +144,7 @@ def test_a_signal_ends_all_that_ranks_started(lab, number):
 @needs_labs
 def test_clean_removes_what_a_killed_netlab_left_but_nothing_in_use(lab):
     process = start(lab, "sh", "-c", "echo up; setsid sleep 600 & sleep 600")
-    clean = [NETLAB, "clean", "--name", lab.name]
+    clean = [*NETLAB, "clean", "--name", lab.name]
     in_use = subprocess.run(clean, capture_output=True, text=True, timeout=30)
     assert f"in use by process {process.pid}" in in_use.stderr
     assert process.poll() is None
@@ -157,7 +158,7 @@ def test_clean_removes_what_a_killed_netlab_left_but_nothing_in_use(lab):
 def test_set_changes_the_rate_of_a_running_lab(lab):
     job = "echo up; until tc qdisc show dev eth0 | grep 'rate 5Mbit'; do sleep 0.02; done"
     process = start(lab, "sh", "-c", job)
-    change = [NETLAB, "set", "--name", lab.name, "--link"]
+    change = [*NETLAB, "set", "--name", lab.name, "--link"]
     subprocess.run([*change, "5mbit"], check=True, timeout=30)
     no_relay = subprocess.run([*change, "5mbit,1ms"], capture_output=True, text=True, timeout=30)
     assert process.wait(timeout=30) == 0
@@ -165,7 +166,7 @@ def test_set_changes_the_rate_of_a_running_lab(lab):
 
 
 STREAM = """
-import os, socket, subprocess
+import os, socket, subprocess, sys
 if os.environ["RANK"] == "0":
     with socket.create_server(("10.77.0.1", 5000)) as server:
         link = server.accept()[0]
@@ -181,8 +182,8 @@ else:
             break
         except ConnectionRefusedError:
             pass
-    change = [os.environ["NETLAB"], "set", "--name", os.environ["NETLAB_NAME"], "--link", "10mbit"]
-    slower = subprocess.Popen(change)
+    change = [sys.executable, os.environ["NETLAB"], "set", "--name", os.environ["NETLAB_NAME"]]
+    slower = subprocess.Popen([*change, "--link", "10mbit"])
     while slower.poll() is None:
         assert link.recv(100_000)
     after = 0
@@ -194,14 +195,14 @@ else:
 
 @needs_labs
 def test_a_stream_goes_on_when_the_link_becomes_slower_under_it(lab, monkeypatch):
-    monkeypatch.setenv("NETLAB", str(NETLAB))
+    monkeypatch.setenv("NETLAB", str(SCRIPT))
     done = lab.run(sys.executable, "-c", STREAM)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[rank 1] goes on\n"
 
 
 ROUND_TRIP = """
-import os, socket, subprocess, time
+import os, socket, subprocess, sys, time
 if os.environ["RANK"] == "0":
     with socket.create_server(("10.77.0.1", 5000)) as server:
         link = server.accept()[0]
@@ -223,7 +224,7 @@ else:
             times.append(time.monotonic() - began)
         return min(times)
     first = least()
-    change = [os.environ["NETLAB"], "set", "--name", os.environ["NETLAB_NAME"]]
+    change = [sys.executable, os.environ["NETLAB"], "set", "--name", os.environ["NETLAB_NAME"]]
     subprocess.run([*change, "--link", "100mbit,20ms"], check=True)
     time.sleep(0.1)
     print(first, least())
@@ -233,7 +234,7 @@ else:
 @needs_labs
 @needs_tap
 def test_latency_is_added_can_be_changed_and_the_relay_tells_how_late_it_was(lab, monkeypatch):
-    monkeypatch.setenv("NETLAB", str(NETLAB))
+    monkeypatch.setenv("NETLAB", str(SCRIPT))
     done = lab.run(sys.executable, "-c", ROUND_TRIP, link="100mbit,5ms")
     assert done.returncode == 0, done.stderr
     before, after = map(float, done.stdout.removeprefix("[rank 1] ").split())
@@ -256,9 +257,7 @@ def test_mpirun_starts_one_rank_per_namespace(lab):
     ("arguments", "advice"),
     [
         (["run", "--ranks", "2", "--link", "100", "--", "true"], "write for example 100mbit,2ms"),
-        (["run", "--ranks", "2", "--link", "1gbit,2", "--", "true"], "write for example"),
         (["run", "--ranks", "2", "--link", "1bit", "--", "true"], "from 10kbit to 100gbit"),
-        (["run", "--ranks", "2", "--link", "1gbit,1h", "--", "true"], "write for example"),
         (["run", "--ranks", "2", "--link", "1gbit"], "put the command last"),
         (["run", "--ranks", "0", "--link", "1gbit", "--", "true"], "must be from 1 to 64"),
         (["run", "--ranks", "2", "--link", "1gbit", "--name", "A b", "--", "true"], "lower-case"),
@@ -268,7 +267,7 @@ def test_mpirun_starts_one_rank_per_namespace(lab):
     ],
 )
 def test_mistakes_get_advice_and_exit_code_2(arguments, advice):
-    done = subprocess.run([NETLAB, *arguments], capture_output=True, text=True)
+    done = subprocess.run([*NETLAB, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert advice in done.stderr
 
@@ -292,7 +291,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def test_says_all_that_is_missing_and_how_to_get_it():
     job = ["run", "--ranks", "2", "--link", "1gbit,1ms", "--", "true"]
-    command = [sys.executable, "-c", WITHOUT_ANYTHING, NETLAB, *job]
+    command = [sys.executable, "-c", WITHOUT_ANYTHING, SCRIPT, *job]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     for advice in ("start it with sudo", "tc: sudo apt-get install iproute2", "install g++"):
@@ -315,7 +314,9 @@ def test_reads_links(text, bits, microseconds):
     assert (link.bits_per_second, link.latency_us) == (bits, microseconds)
 
 
-@pytest.mark.parametrize("text", ["", "mbit", "-1mbit", "0mbit", "100Mbit", "1gbit,", "1gbit,1us,"])
+@pytest.mark.parametrize(
+    "text", ["", "mbit", "-1mbit", "0mbit", "100Mbit", "1gbit,", "1gbit,2", "1gbit,1h"]
+)
 def test_rejects_what_is_no_link(text):
     with pytest.raises(NetlabError, match="link"):
         parse_link(text)
