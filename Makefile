@@ -15,7 +15,7 @@ VENV := .venv/bin
 STAGE := tools/stage.sh
 SUBMAKE := $(MAKE) --no-print-directory
 
-cpp_files = $(shell find $(wildcard tidegate python tests benchmarks examples) \
+cpp_files = $(shell find $(wildcard tidegate python tests benchmarks examples tools) \
   -name '*.h' -o -name '*.cpp')
 # Folders too: their time tells when a file was removed.
 package_sources := CMakeLists.txt pyproject.toml \

@@ -10,6 +10,7 @@ packages=(
   g++ cmake ninja-build make git python3 python3-venv python3-dev
   libhwy-dev libxxhash-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin zlib1g-dev
+  iproute2
   libgtest-dev librapidcheck-dev
   dataset-fashion-mnist
 )
