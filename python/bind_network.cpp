@@ -14,6 +14,7 @@
 
 #include "python/bind.h"
 #include "python/issue.h"
+#include "tidegate/compressors/method.h"
 #include "tidegate/network/calibration.h"
 #include "tidegate/network/paced_link.h"
 
@@ -81,6 +82,37 @@ class Calibrating {
   int collectives_ = 0;
 };
 
+// Rounds of one exchange, performed with zeros.
+class Rehearsing {
+ public:
+  Rehearsing(int rank, int ranks, const std::vector<std::tuple<std::string, std::size_t>>& rounds,
+             std::string_view route, int times) {
+    std::vector<Round> list;
+    for (const auto& [collective, bytes] : rounds) {
+      list.push_back({parse_collective(collective), bytes, parse_all_reduce_route(route)});
+    }
+    exchange_ = rehearse({rank, ranks}, std::move(list), times, monotonic_nanoseconds, seconds_);
+  }
+
+  std::optional<Issue> next() {
+    if (!exchange_.advance()) return std::nullopt;
+    return issue_of(0, {-2, ++collectives_}, exchange_.request());
+  }
+  const std::vector<double>& seconds() const { return seconds_; }
+
+ private:
+  static Route parse_all_reduce_route(std::string_view text) {
+    for (const Route route : {Route::ring, Route::tree}) {
+      if (name(route) == text) return route;
+    }
+    return Route::engine;
+  }
+
+  std::vector<double> seconds_;
+  Exchange exchange_;
+  int collectives_ = 0;
+};
+
 }  // namespace
 
 void bind_network(nb::module_& module) {
@@ -101,7 +133,24 @@ void bind_network(nb::module_& module) {
             return price(Round{parse_collective(collective), bytes}, self).total().count();
           },
           "collective"_a, "bytes"_a, "seconds")
+      .def(
+          "price_of",
+          [](const Network& self, std::string_view method, double level, std::string_view route,
+             std::size_t elements) {
+            const Layers layers = {{"gradient", elements, 0}};
+            const Shape shape{elements, self.extent().ranks, layers};
+            const Choice choice = make_choice(method, level, route);
+            return price(choice.method->rounds(shape, choice), self).total().count();
+          },
+          "method"_a, "level"_a, "route"_a, "elements"_a,
+          "Seconds on the wire of one exchange of a bucket, by this route")
       .def("describe", [](const Network& self) { return describe(self.link()); });
+  nb::class_<Rehearsing>(module, "Rehearsal", "See tidegate/network/calibration.h.")
+      .def(nb::init<int, int, const std::vector<std::tuple<std::string, std::size_t>>&,
+                    std::string_view, int>(),
+           "rank"_a, "ranks"_a, "rounds"_a, "route"_a, "times"_a)
+      .def("next", &Rehearsing::next, "The next collective to perform, or None at the end")
+      .def_prop_ro("seconds", &Rehearsing::seconds, "What each time took on this rank");
   nb::class_<Calibrating>(module, "Calibration", "See tidegate/network/calibration.h.")
       .def(nb::init<int, int, int>(), "rank"_a, "ranks"_a, "hosts"_a)
       .def("next", &Calibrating::next, "The next collective to perform, or None at the end")

@@ -268,12 +268,16 @@ class Engine:
         """Measures the network through this group. Collective; the result is the same on all
         ranks."""
         calibration = _core.Calibration(self.rank, self.ranks, len(set(self.hosts)))
-        while (issue := calibration.next()) is not None:
+        self.perform(calibration)
+        return calibration
+
+    def perform(self, script) -> None:
+        """Performs what script.next() asks for, one collective after another."""
+        while (issue := script.next()) is not None:
             operation = self.start(issue)
-            operation.tensors += (calibration,)  # its memory must outlive a time-out
+            operation.tensors += (script,)  # its memory must outlive a time-out
             while not operation.done(STEP_OF_WAIT):
                 pass
-        return calibration
 
     def all_reduce(self, tensor: torch.Tensor, text: str, step: int) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tidegate/base/buffer.h"
+#include "tidegate/comm/routes.h"
 #include "tidegate/network/change.h"
 
 namespace tidegate {
@@ -60,6 +61,7 @@ Request make_request(Collective collective, std::size_t bytes, int ranks, Scratc
   switch (collective) {
     case Collective::all_gather: return AllGather{send, receive};
     case Collective::all_to_all: return AllToAll{send, receive};
+    case Collective::broadcast: return Broadcast{send};
     default: return AllReduce{send};
   }
 }
@@ -182,6 +184,33 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
     // The next kind takes about as long as this one did.
     const auto done = static_cast<double>(kind + 1);
     if (result.took.count() * (done + 1) / done > allowed) break;
+  }
+}
+
+namespace {
+
+// The rounds once, as a method would ask for them.
+Exchange once(const std::vector<Round>& rounds, int ranks, int root, Scratch& scratch) {
+  for (const Round& round : rounds) {
+    Request request = make_request(round.collective, round.bytes, ranks, scratch);
+    if (auto* reduce = std::get_if<AllReduce>(&request)) reduce->route = round.route;
+    if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = root;
+    co_yield request;
+  }
+}
+
+}  // namespace
+
+Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock,
+                  std::vector<double>& seconds) {
+  Scratch scratch;
+  Buffer<std::byte> arrived;
+  seconds.clear();
+  for (int i = 0; i < times; ++i) {
+    const std::int64_t began = clock();
+    Exchange exchange = carry(once(rounds, place.ranks, i % place.ranks, scratch), place, arrived);
+    while (exchange.advance()) co_yield exchange.request();
+    seconds.push_back(seconds_of(clock() - began));
   }
 }
 

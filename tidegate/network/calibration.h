@@ -38,6 +38,11 @@ Seconds calibration_budget(double bytes_per_second);
 // All ranks run it together; `result` is the same on all ranks when it is finished.
 Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result);
 
+// Performs these rounds with zeros in place of gradients, several times back to back, and tells
+// what each time took on this rank: to hold prices against.
+Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock,
+                  std::vector<double>& seconds);
+
 // On an engine of this process.
 Calibration calibrate(Engine& engine, const Clock& clock = monotonic_nanoseconds);
 

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Are prices right? On a real network: calibrates as a job would, then predicts what the rounds of
+every method and route take, performs them (with zeros in place of gradients, back to back), and
+compares.
+
+    sudo tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
+    sudo tools/netlab run --ranks 4 --link 1gbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
+
+or under torchrun on the machines of a cluster. Exits with 1 if the mean error is above 10 %, or if a
+predicted winner is not the measured one where the two differ by more than 15 %.
+"""  # noqa: E501
+
+import argparse
+import json
+import statistics
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.progress import Progress
+
+from tidegate import _core
+from tidegate.cli import show_rows
+from tidegate.engine import Engine
+
+# Exchanges that could stand in for each other: (method, level, routes).
+GROUPS = {
+    "dense": [("dense", 1.0, ("engine", "ring", "tree"))],
+    "bf16": [("bf16", 1.0, ("engine", "ring", "tree"))],
+    "sparse 1 %": [
+        ("topk", 0.01, ("allgather", "owner")),
+        ("artopk-star", 0.01, ("engine", "ring", "tree")),
+    ],
+    "sparse 10 %": [
+        ("topk", 0.1, ("allgather", "owner")),
+        ("artopk-star", 0.1, ("engine", "ring", "tree")),
+    ],
+    "int8": [("int8", 1.0, ("allgather", "owner"))],
+}
+MEAN_ERROR, WORTH_TELLING = 0.10, 0.15
+LEAST_TIMES, MOST_TIMES, SECONDS_PER_ROW = 5, 25, 1.0
+
+
+def measure(engine: Engine, rounds, route: str, times: int) -> float:
+    """The median over repetitions, and over ranks."""
+    rehearsal = _core.Rehearsal(engine.rank, engine.ranks, rounds, route, times)
+    engine.perform(rehearsal)
+    # The first one opens connections and windows.
+    mine = statistics.median(rehearsal.seconds[1:])
+    return statistics.median(engine.gather_objects(mine))
+
+
+def rows_of(engine: Engine, network, elements: int, advance) -> list[dict]:
+    rows = []
+    layers = [("gradient", elements, 0)]
+    for group, choices in GROUPS.items():
+        for method, level, routes in choices:
+            for route in routes:
+                rounds = [
+                    (collective, nbytes)
+                    for collective, nbytes, _ in _core.rounds(
+                        method, level, route, 0, layers, engine.ranks
+                    )
+                ]
+                predicted = network.price_of(method, level, route, elements)
+                times = min(MOST_TIMES, max(LEAST_TIMES, round(SECONDS_PER_ROW / predicted)))
+                measured = measure(engine, rounds, route, 1 + times)
+                rows.append(
+                    {
+                        "elements": elements,
+                        "group": group,
+                        "method": method,
+                        "level": level,
+                        "route": route,
+                        "predicted_ms": 1e3 * predicted,
+                        "measured_ms": 1e3 * measured,
+                        "error": predicted / measured - 1,
+                    }
+                )
+                advance()
+    return rows
+
+
+def wrong_winners(rows: list[dict]) -> list[str]:
+    wrong = []
+    for elements, group in dict.fromkeys((row["elements"], row["group"]) for row in rows):
+        rivals = [row for row in rows if (row["elements"], row["group"]) == (elements, group)]
+        fastest = min(rivals, key=lambda row: row["measured_ms"])
+        chosen = min(rivals, key=lambda row: row["predicted_ms"])
+        loss = chosen["measured_ms"] / fastest["measured_ms"] - 1
+        if loss > WORTH_TELLING:
+            wrong.append(
+                f"{group}, {elements} elements: {chosen['method']} by {chosen['route']} was "
+                f"predicted to win, but {fastest['method']} by {fastest['route']} did, by "
+                f"{100 * loss:.0f} %"
+            )
+    return wrong
+
+
+def show(result: dict) -> None:
+    columns = {
+        "elements": lambda row: f"{row['elements']:,}",
+        "method": lambda row: row["method"] + (f" {row['level']:g}" if row["level"] < 1 else ""),
+        "route": lambda row: row["route"],
+        "predicted ms": lambda row: f"{row['predicted_ms']:.1f}",
+        "measured ms": lambda row: f"{row['measured_ms']:.1f}",
+        "error": lambda row: f"{100 * row['error']:+.1f} %",
+    }
+    network = [{"collective": name, **fit} for name, fit in result["network"].items()]
+    show_rows(
+        network,
+        {
+            "collective": lambda row: row["collective"],
+            "Mbit/s": lambda row: f"{row['mbit']:.1f}",
+            "latency ms": lambda row: f"{row['latency_ms']:.3f}",
+            "origin": lambda row: row["origin"],
+        },
+    )
+    show_rows(result["rows"], columns)
+    print(f"mean error {100 * result['mean_error']:.1f} %, calibrated in {result['seconds']:.2f} s")
+    print(
+        "\n".join(result["wrong_winners"]) or "every predicted winner won, or lost by 15 % at most"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--elements", type=int, nargs="+", default=[100_000, 400_000, 2_000_000])
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    engine = Engine(dist.group.WORLD, 120)
+    calibration = engine.calibrate()
+    total = len(arguments.elements) * sum(len(r) for g in GROUPS.values() for _, _, r in g)
+    console = Console(stderr=True, quiet=engine.rank != 0)
+    rows = []
+    with Progress(console=console) as progress:
+        bar = progress.add_task("exchanges", total=total)
+        for elements in arguments.elements:
+            rows += rows_of(engine, calibration.network, elements, lambda: progress.advance(bar))
+    result = {
+        "ranks": engine.ranks,
+        "seconds": calibration.seconds,
+        "network": calibration.network.fits(),
+        "rows": rows,
+        "mean_error": statistics.mean(abs(row["error"]) for row in rows),
+        "wrong_winners": wrong_winners(rows),
+    }
+    engine.close()
+    dist.destroy_process_group()
+    if engine.rank == 0:
+        show(result)
+        if arguments.json:
+            with open(arguments.json, "w", encoding="utf-8") as file:
+                json.dump(result, file, indent=2)
+    return int(result["mean_error"] > MEAN_ERROR or bool(result["wrong_winners"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
