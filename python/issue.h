@@ -69,6 +69,7 @@ inline Issue issue_of(std::int64_t step, Ticket ticket, const Request& request) 
     issue.target_bytes = swap->receive.size();
   } else if (const auto* step = std::get_if<SendReceive>(&request)) {
     issue.address = address_of(step->send);
+    issue.collective = name(Collective::send_receive);
     issue.bytes = step->send.size();
     issue.target = address_of(step->receive);
     issue.target_bytes = step->receive.size();
@@ -82,8 +83,9 @@ inline Issue issue_of(std::int64_t step, Ticket ticket, const Request& request) 
 }
 
 inline Collective parse_collective(std::string_view text) {
-  for (Collective known : {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
-                           Collective::all_to_all, Collective::send_receive, Collective::foreign}) {
+  for (Collective known :
+       {Collective::all_reduce, Collective::all_gather, Collective::broadcast,
+        Collective::all_to_all, Collective::send_receive, Collective::swap, Collective::foreign}) {
     if (name(known) == text) return known;
   }
   fail(Fault::config, "unknown collective \"", text, "\"");

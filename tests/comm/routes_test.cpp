@@ -142,7 +142,7 @@ TEST(Routes, TreeTakesTwiceTheLogarithmOfRounds) {
 
 TEST(Routes, TreeExchangesShortDataWhole) {
   EXPECT_EQ(carried({{Collective::all_reduce, 800, Route::tree}}, 8),
-            std::vector<Round>(3, {Collective::send_receive, 800, Route::engine}));
+            std::vector<Round>(3, {Collective::swap, 800, Route::engine}));
   // Six ranks: two of them hand over to a partner, four exchange.
   EXPECT_EQ(carried({{Collective::all_reduce, 800, Route::tree}}, 6).size(), 4u);
 }

@@ -14,7 +14,7 @@ import tidegate
 from tidegate import cli
 from tidegate.engine import Engine
 
-COLLECTIVES = ["all-reduce", "all-gather", "broadcast", "all-to-all", "send-receive"]
+COLLECTIVES = ["all-reduce", "all-gather", "broadcast", "all-to-all", "send-receive", "swap"]
 
 
 def calibrated(rank, ranks, link):

@@ -117,7 +117,8 @@ void perform_among(std::span<const Request> requests, std::span<const int> membe
     case Collective::all_gather: return all_gather(requests);
     case Collective::broadcast: return broadcast(requests);
     case Collective::all_to_all: return all_to_all(requests);
-    case Collective::send_receive: check_partners(requests); return send_receive(requests);
+    case Collective::send_receive:
+    case Collective::swap: check_partners(requests); return send_receive(requests);
     case Collective::foreign: return;  // check() has refused it
   }
 }

@@ -33,6 +33,7 @@ std::string_view name(Collective collective) {
     case Collective::broadcast: return "broadcast";
     case Collective::all_to_all: return "all-to-all";
     case Collective::send_receive: return "send-receive";
+    case Collective::swap: return "swap";
     case Collective::foreign: return "foreign";
   }
   return "unknown";
@@ -54,7 +55,8 @@ Round round_of(const Request& request) {
             return Round{Collective::all_to_all, r.send.size(), Route::owner, r.group};
           },
           [](const SendReceive& r) {
-            return Round{Collective::send_receive, r.largest, Route::engine, r.group};
+            return Round{r.swap ? Collective::swap : Collective::send_receive, r.largest,
+                         Route::engine, r.group};
           },
           [](const Idle& r) { return r.round; },
           [](const Foreign&) {

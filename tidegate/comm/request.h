@@ -32,6 +32,7 @@ enum class Collective {
   broadcast,
   all_to_all,
   send_receive,
+  swap,  // a send-receive in which pairs of ranks send to each other: some engines take longer
   foreign,
 };
 
@@ -87,6 +88,7 @@ struct SendReceive {
   int from = -1;
   std::size_t largest = 0;
   Group group = Group::all;
+  bool swap = false;  // all that take part send to the rank they receive from
 };
 
 // Others perform `round` in a group that this rank is not in. It keeps its place in the one agreed

@@ -98,6 +98,7 @@ Exchange tree(AllReduce request, Place place, Buffer<std::byte>& arrived) {
   if (whole <= kWholeTreeBytes) {
     for (int distance = 1; distance < here.size; distance *= 2) {
       SendReceive swap = nothing;
+      swap.swap = true;
       if (works) {
         swap.to = swap.from = here.rank_of(here.index ^ distance);
         swap.send = data;
@@ -114,6 +115,7 @@ Exchange tree(AllReduce request, Place place, Buffer<std::byte>& arrived) {
     };
     for (int distance = here.size / 2; distance >= 1; distance /= 2) {
       SendReceive swap = nothing;
+      swap.swap = true;
       swap.largest = chunk * static_cast<std::size_t>(distance);
       if (works) {
         swap.to = swap.from = here.rank_of(here.index ^ distance);
@@ -125,6 +127,7 @@ Exchange tree(AllReduce request, Place place, Buffer<std::byte>& arrived) {
     }
     for (int distance = 1; distance < here.size; distance *= 2) {
       SendReceive swap = nothing;
+      swap.swap = true;
       swap.largest = chunk * static_cast<std::size_t>(distance);
       if (works) {
         swap.to = swap.from = here.rank_of(here.index ^ distance);
@@ -180,8 +183,8 @@ std::vector<Round> carried(const std::vector<Round>& rounds, int ranks) {
       result.push_back({Collective::all_reduce, round.bytes, Route::engine, round.group});
       continue;
     }
-    const auto add = [&](std::size_t bytes) {
-      result.push_back({Collective::send_receive, bytes, Route::engine, round.group});
+    const auto add = [&](std::size_t bytes, Collective collective = Collective::send_receive) {
+      result.push_back({collective, bytes, Route::engine, round.group});
     };
     if (round.route == Route::ring) {
       for (int step = 0; step < 2 * (ranks - 1); ++step) add(chunk_bytes(round.bytes, ranks));
@@ -190,11 +193,16 @@ std::vector<Round> carried(const std::vector<Round>& rounds, int ranks) {
     const TreePlace any({0, ranks});
     if (any.extra > 0) add(round.bytes);
     if (round.bytes <= kWholeTreeBytes) {
-      for (int distance = 1; distance < any.size; distance *= 2) add(round.bytes);
+      for (int distance = 1; distance < any.size; distance *= 2) {
+        add(round.bytes, Collective::swap);
+      }
     } else {
       const std::size_t chunk = chunk_bytes(round.bytes, any.size);
-      for (int d = any.size / 2; d >= 1; d /= 2) add(chunk * static_cast<std::size_t>(d));
-      for (int d = 1; d < any.size; d *= 2) add(chunk * static_cast<std::size_t>(d));
+      const auto swap = [&](int chunks) {
+        add(chunk * static_cast<std::size_t>(chunks), Collective::swap);
+      };
+      for (int d = any.size / 2; d >= 1; d /= 2) swap(d);
+      for (int d = 1; d < any.size; d *= 2) swap(d);
     }
     if (any.extra > 0) add(round.bytes);
   }

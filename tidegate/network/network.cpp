@@ -17,19 +17,17 @@ std::size_t index_of(Collective collective) {
   return static_cast<std::size_t>(found - kPricedCollectives.begin());
 }
 
-// Whose measurement tells most about a collective that was not measured itself. Sends and receives
-// are often carried by an all-to-all, and an all-gather is the other collective that only moves.
-constexpr std::array<std::array<Collective, 4>, kPricedCollectives.size()> kRelatives = {{
-    {Collective::send_receive, Collective::all_to_all, Collective::all_gather,
-     Collective::broadcast},  // of all_reduce
-    {Collective::all_reduce, Collective::all_to_all, Collective::send_receive,
-     Collective::broadcast},  // of all_gather
-    {Collective::all_gather, Collective::all_to_all, Collective::all_reduce,
-     Collective::send_receive},  // of broadcast
-    {Collective::send_receive, Collective::all_gather, Collective::all_reduce,
-     Collective::broadcast},  // of all_to_all
-    {Collective::all_to_all, Collective::all_gather, Collective::all_reduce,
-     Collective::broadcast},  // of send_receive
+// Whose measurement tells most about a collective that was not measured itself, the best first: an
+// all-gather moves to others what it has, as a broadcast does; sends and receives are often carried
+// by an all-to-all.
+using enum Collective;
+constexpr std::array<std::array<Collective, 5>, kPricedCollectives.size()> kRelatives = {{
+    {send_receive, all_to_all, all_gather, swap, broadcast},        // of all_reduce
+    {all_reduce, all_to_all, send_receive, swap, broadcast},        // of all_gather
+    {all_gather, send_receive, all_to_all, all_reduce, swap},       // of broadcast
+    {swap, send_receive, all_gather, all_reduce, broadcast},        // of all_to_all
+    {all_to_all, swap, all_gather, all_reduce, broadcast},          // of send_receive
+    {all_to_all, send_receive, all_gather, all_reduce, broadcast},  // of swap
 }};
 
 }  // namespace

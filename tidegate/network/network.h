@@ -27,9 +27,9 @@ struct Fit {
   Origin origin = Origin::given;
 };
 
-inline constexpr std::array kPricedCollectives = {Collective::all_reduce, Collective::all_gather,
-                                                  Collective::broadcast, Collective::all_to_all,
-                                                  Collective::send_receive};
+inline constexpr std::array kPricedCollectives = {Collective::all_reduce,   Collective::all_gather,
+                                                  Collective::broadcast,    Collective::all_to_all,
+                                                  Collective::send_receive, Collective::swap};
 
 class Network {
  public:

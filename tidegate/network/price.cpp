@@ -69,7 +69,8 @@ Cost cost(const Round& round, const Extent& extent) {
     case Collective::all_gather: return textbook::all_gather(ranks, bytes);
     case Collective::broadcast: return textbook::broadcast(ranks, bytes);
     case Collective::all_to_all: return textbook::all_to_all(ranks, bytes);
-    case Collective::send_receive: return textbook::send_receive(ranks, bytes);
+    case Collective::send_receive:
+    case Collective::swap: return textbook::send_receive(ranks, bytes);
     case Collective::foreign: return {};
   }
   return {};

@@ -12,11 +12,11 @@ void TransferLog::note(std::int64_t step, Ticket ticket, const Round& round, dou
   if (round.collective == Collective::broadcast || round.collective == Collective::foreign) return;
   const Cost counted = cost(round, extent_);
   if (!(counted.steps > 0)) return;  // inside one host, or alone
-  if (round.collective == Collective::send_receive) {
+  if (round.collective == Collective::send_receive || round.collective == Collective::swap) {
     // The round before it in the same bucket, if that was one too.
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
       if (entry->step != step || entry->ticket.bucket != ticket.bucket) continue;
-      if (entry->collective != Collective::send_receive) break;
+      if (entry->collective != round.collective) break;
       entry->cost = entry->cost + counted;
       entry->seconds += seconds;
       return;
