@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/bind_sim.h"
 #include "tidegate/comm/threads.h"
 #include "tidegate/network/link_schedule.h"
 #include "tidegate/network/paced_link.h"
@@ -466,4 +467,5 @@ NB_MODULE(_core, module) {
   tidegate::bind_session(module);
   tidegate::bind_network(module);
   tidegate::bind_tables(module);
+  tidegate::bind_sim(module);
 }
