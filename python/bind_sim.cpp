@@ -45,6 +45,7 @@ nb::dict to_dict(const SyntheticOutcome& outcome) {
     changes.append(change);
   }
   dict["changes"] = changes;
+  dict["steps_priced_well"] = outcome.steps_priced_well;
   dict["network"] = outcome.network;
   dict["record_rounds"] = outcome.record_rounds;
   dict["record_seconds"] = outcome.record_seconds;

@@ -203,6 +203,7 @@ def simulate(each: Run, job: dict, progress) -> dict:
         "choices": outcome["choices"],
         "decisions": outcome["decisions"],
         "changes_seen": outcome["changes"],
+        "priced_well": outcome["steps_priced_well"] / steps,
         "network": outcome["network"],
         "statistics_rounds": rounds,
         "modelled_statistics_seconds": outcome["record_seconds"] / rounds if rounds else 0.0,
@@ -265,7 +266,7 @@ def show(summary: dict) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("policy", overflow="fold")
     headings = ("modelled s/step", "p99 s", "vs fp32", "vs bf16", "MB/step", "of dense")
-    for heading in (*headings, "backlog", "changes seen", "wall s"):
+    for heading in (*headings, "backlog", "changes seen", "prices right", "wall s"):
         table.add_column(heading.replace(" ", "\n"), justify="right", no_wrap=True)
     for row in summary["runs"]:
         table.add_row(
@@ -278,6 +279,7 @@ def show(summary: dict) -> None:
             f"{row['ratio']:.4f}",
             number(row["backlog"], ".2f"),
             changes(summary, row),
+            f"{100 * row['priced_well']:.0f} %",
             f"{row['seconds']:.1f}",
         )
     console = Console(markup=False, highlight=False)
@@ -330,8 +332,9 @@ def remarks(summary: dict) -> list[str]:
     ]
     if summary["changes_scheduled"]:
         lines.append(
-            "Changes seen: scheduled changes of the link that were noticed before the next one; "
-            "+ = alarms besides."
+            "Changes seen: scheduled changes of the link that raised an alarm before the next one; "
+            "+ = alarms besides. Prices right: steps in which what was learned of the link prices "
+            "the transfers within 25 %; a link that gets faster is followed without an alarm."
         )
     return [*lines, *defeats(summary)]
 

@@ -82,6 +82,7 @@ def test_changes_of_the_link_are_scheduled_and_counted(capsys, tmp_path):
     (row,) = summary["runs"]
     assert row["changes_found"] == 1
     assert 25 < row["changes_seen"][0]["step"] < 45
+    assert 0.6 < row["priced_well"] < 1
 
 
 def test_what_was_found_counts_every_scheduled_change_once():

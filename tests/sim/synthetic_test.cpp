@@ -162,6 +162,18 @@ TEST(Synthetic, TakesTheTimeOfTheModelOfAStepIfThereIsNoNoise) {
   }
 }
 
+TEST(Synthetic, OfOneRankIsItsComputation) {
+  SyntheticJob job = without_noise(small_job(5));
+  job.ranks = 1;
+  for (const Choice& choice :
+       {make_choice("dense"), make_choice("dense", 1, "ring"), make_choice("topk", 0.01)}) {
+    Watching policy(choice);
+    const SyntheticOutcome outcome = simulate(job, policy);
+    EXPECT_NEAR(mean(outcome.step_seconds), 0.08, 1e-12);
+    EXPECT_EQ(outcome.bytes_sent, 0);
+  }
+}
+
 TEST(Synthetic, WaitsForTheSlowestRank) {
   SyntheticJob job = without_noise(small_job(3, "1000gbit,0us"));
   job.computing.straggler_chance = 1;
@@ -181,12 +193,25 @@ TEST(Synthetic, SeesAChangeOfTheNetworkWithinTenStepsOfTheRecords) {
     EXPECT_GE(outcome.changes[0].step, kChange + 2);
     EXPECT_LE(outcome.changes[0].step, kChange + 10 + kWatchedPeriod + 2);
     EXPECT_NE(outcome.changes[0].what.find("the rate"), std::string::npos);
+    EXPECT_LT(outcome.steps_priced_well, 160);
+    EXPECT_GE(outcome.steps_priced_well, 160 - (outcome.changes[0].step - kChange));
   }
+}
+
+TEST(Synthetic, FollowsANetworkThatGetsFaster) {
+  SyntheticJob job = small_job(160);
+  job.links = parse_link_schedule("0 250mbit,100us\n100 1gbit,100us");
+  Watching policy(make_choice("dense"));
+  const SyntheticOutcome outcome = simulate(job, policy);
+  EXPECT_LT(outcome.steps_priced_well, 160);
+  EXPECT_GE(outcome.steps_priced_well, 160 - (10 + kWatchedPeriod + 2));
 }
 
 TEST(Synthetic, SeesNoChangeWhereThereIsNone) {
   Watching policy(make_choice("dense"));
-  EXPECT_TRUE(simulate(small_job(400), policy).changes.empty());
+  const SyntheticOutcome outcome = simulate(small_job(400), policy);
+  EXPECT_TRUE(outcome.changes.empty());
+  EXPECT_EQ(outcome.steps_priced_well, 400);
 }
 
 TEST(Synthetic, LearnsWhatStepsAreMadeOf) {

@@ -40,6 +40,11 @@ const SyntheticJob& checked(const SyntheticJob& job) {
   return job;
 }
 
+Price price_of(const Cost& counted, const Link& link) {
+  return {.waiting = link.latency * counted.steps,
+          .sending = Seconds(counted.bytes / link.bytes_per_second)};
+}
+
 // As square as it gets, and what is left.
 Layers layers_of(std::size_t elements) {
   const auto rows = static_cast<std::size_t>(std::sqrt(static_cast<double>(elements)));
@@ -106,6 +111,7 @@ class Simulation {
       timings.push_back(send(step, i, slowest));
       account(buckets_[i], energy, record);
     }
+    if (priced_well(step)) ++outcome_.steps_priced_well;
     const StepTime time = model_step(timings, slowest, job_.depth);
     record.wire_seconds = time.wire.count();
     if (records_.due(step)) contribute(std::move(record), computing, slowest.count());
@@ -172,15 +178,26 @@ class Simulation {
                  random_normal(random_bits(job_.seed, kTransferNoise),
                                place * kMostRounds + static_cast<std::uint64_t>(ticket.round)));
     const Link& link = job_.links.at(step);
-    const auto price_of = [&](const Cost& counted) {
-      return Price{.waiting = link.latency * counted.steps * noise,
-                   .sending = Seconds(counted.bytes / link.bytes_per_second * noise)};
-    };
     for (const Round& part : round.carried) {
-      const Seconds took = price_of(cost(part, job_.ranks)).total();
+      const Seconds took = noise * price_of(cost(part, job_.ranks), link).total();
       learned_.transfers().note(step, ticket, part, took.count());
     }
-    return price_of(round.cost);
+    const Price price = price_of(round.cost, link);
+    return {.waiting = noise * price.waiting, .sending = noise * price.sending};
+  }
+
+  bool priced_well(std::int64_t step) const {
+    if (!learned_.network().known()) return false;
+    Seconds truth{0};
+    Seconds learned{0};
+    for (const SyntheticBucket& bucket : buckets_) {
+      for (const PlannedRound& round : bucket.rounds) {
+        const Fit& fit = learned_.network().network().fit(round.carried.front().collective);
+        truth += price_of(round.cost, job_.links.at(step)).total();
+        learned += price_of(round.cost, fit.link).total();
+      }
+    }
+    return std::abs((learned - truth).count()) <= kAboutRight * truth.count();
   }
 
   // Behind the forward pass of the step after theirs.

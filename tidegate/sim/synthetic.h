@@ -45,6 +45,8 @@ struct SyntheticJob {
   CodecCost codec;  // empty = compression costs nothing
 };
 
+inline constexpr double kAboutRight = 0.25;
+
 struct SyntheticOutcome {
   struct Decided {
     std::int64_t step;
@@ -64,11 +66,15 @@ struct SyntheticOutcome {
   std::optional<double> backlog;
   std::map<std::string, std::int64_t> choices;  // steps in which a bucket was averaged so
   std::vector<Decided> decisions;               // that changed something
-  std::vector<Change> changes;                  // of the network, when they were seen
-  std::string network;                          // what it was taken to be at the end, or empty
-  std::int64_t record_rounds = 0;               // statistics rounds
-  double record_seconds = 0;                    // on the wire, all of them
-  double record_bytes = 0;                      // by one rank, all of them
+  std::vector<Change> changes;                  // of the network, when they raised an alarm
+  // Steps in which the network, as far as it was learned, prices the transfers of buckets within
+  // kAboutRight. An estimate may follow a change without an alarm: it takes faster transfers for
+  // true at once.
+  std::int64_t steps_priced_well = 0;
+  std::string network;             // what it was taken to be at the end, or empty
+  std::int64_t record_rounds = 0;  // statistics rounds
+  double record_seconds = 0;       // on the wire, all of them
+  double record_bytes = 0;         // by one rank, all of them
 };
 
 // Called with the number of steps done, about a hundred times.
