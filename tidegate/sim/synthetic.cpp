@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "tidegate/base/error.h"
@@ -135,7 +136,7 @@ class Simulation {
 
  private:
   void decide(std::int64_t step) {
-    std::map<std::string, std::int64_t> used;
+    std::set<std::string> used;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       SyntheticBucket& bucket = buckets_[i];
       const int index = static_cast<int>(i);
@@ -151,9 +152,9 @@ class Simulation {
         plan(bucket, choice);
         outcome_.decisions.push_back({step, index, describe(choice), std::move(decision.reason)});
       }
-      used[describe(choice)] = 1;
+      used.insert(describe(choice));
     }
-    for (const auto& [choice, steps] : used) outcome_.choices[choice] += steps;
+    for (const std::string& choice : used) ++outcome_.choices[choice];
   }
 
   void plan(SyntheticBucket& bucket, const Choice& choice) {
