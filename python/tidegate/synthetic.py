@@ -67,10 +67,10 @@ def run(arguments) -> int:
 
     from .cli import write_json
 
+    memory_before = peak_memory()
     job, runs = check(arguments)
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=14), TimeRemainingColumn())
-    memory_before = peak_memory()
     with Progress(*columns, console=console, disable=arguments.quiet) as progress:
         rows = [
             best(each, job, progress) if each.baseline else simulate(each, job, progress)
