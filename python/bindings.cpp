@@ -321,4 +321,5 @@ NB_MODULE(_core, module) {
   tidegate::bind_network(module);
   tidegate::bind_session(module);
   tidegate::bind_tables(module);
+  tidegate::bind_sim(module);
 }

@@ -59,6 +59,7 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     add_demo(commands)
     add_probe(commands)
+    add_simulate(commands)
     add_bench(commands)
     add_methods(commands)
     add_table(
@@ -158,6 +159,48 @@ def add_demo(commands) -> None:
     add_json(parser)
     add("--quiet", action="store_true", help="show no progress, only the result")
     parser.set_defaults(run=run_demo)
+
+
+def add_simulate(commands) -> None:
+    from . import synthetic
+
+    summary = "run policies and prices for thousands of ranks that exist only as numbers"
+    parser = commands.add_parser(
+        "simulate",
+        help=summary,
+        description="Runs every policy you name, and dense fp32 and bf16 beside them, in a job of "
+        "thousands of\nranks without gradients: policies, routes and prices are those of a real "
+        "job; computation,\ntransfers and the statistics of gradients follow simple laws. All "
+        "times are modelled.",
+        epilog="Examples:\n"
+        "  tidegate simulate --synthetic --ranks 4096 --link 10gbit,20us\n"
+        "  tidegate simulate --synthetic --ranks 4096 --steps 1000 --parameters 350e6 \\\n"
+        "    --compute 200ms --link 25gbit,10us --policy topk:ratio=0.001,route=owner\n"
+        "  tidegate simulate --synthetic --ranks 64 --link-schedule C2 --policy int8 --json -",
+    )
+    add = parser.add_argument
+    add("--ranks", type=int, default=4, metavar="N", help="of the job (%(default)s)")
+    add("--steps", type=int, default=200, metavar="N", help="of every run (%(default)s)")
+    add(
+        "--link",
+        default="100mbit,2ms",
+        metavar="RATE,LATENCY",
+        help="rate per rank and direction, and one-way latency (%(default)s)",
+    )
+    add(
+        "--policy",
+        action="append",
+        metavar="NAME:KEY=VALUE,...",
+        help="see tidegate policies; or METHOD:KEY=VALUE,..., short for fixed:method=METHOD,...; "
+        "may be repeated (topk:ratio=0.01)",
+    )
+    add("--no-baselines", action="store_true", help="leave out dense fp32 and bf16")
+    add("--seed", type=int, action="append", metavar="N", help="of all that is random (0)")
+    add("--compute", metavar="TIME", help="a step of one rank without exchanges (80ms)")
+    synthetic.add_arguments(parser)
+    add_json(parser)
+    add("--quiet", action="store_true", help="show no progress, only the result")
+    parser.set_defaults(run=synthetic.run)
 
 
 def add_bench(commands) -> None:

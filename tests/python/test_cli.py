@@ -23,7 +23,9 @@ def test_help_names_the_commands_and_where_to_start(capsys):
         assert text in out
 
 
-@pytest.mark.parametrize("command", ["demo", "probe", "bench", "methods", "policies"])
+@pytest.mark.parametrize(
+    "command", ["demo", "probe", "simulate", "bench", "methods", "policies"]
+)
 def test_the_help_of_a_command_has_an_example(capsys, command):
     code, out, _ = said(capsys, command, "--help")
     assert code == 0

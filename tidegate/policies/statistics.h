@@ -3,6 +3,7 @@
 // ranks. A record travels as it lies in memory, so its layout is part of the wire format.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -38,13 +39,21 @@ struct Record {
   std::array<float, kSlots> compress_slots{};
   std::array<float, kSlots> decode_slots{};
 
-  // What the last transfers took, in an order that all ranks know (session/transfer_log.h);
+  // What the last transfers took, in an order that all ranks know (policies/transfer_log.h);
   // infinite = this rank cannot tell.
   static constexpr std::size_t kTransfers = 64;
   std::array<float, kTransfers> transfer_seconds{};
 
   static std::size_t slot_of(std::size_t bucket, std::size_t buckets) {
     return buckets <= kSlots ? bucket : bucket * kSlots / buckets;
+  }
+  // One of `buckets`, which is set before. What neighbours in a slot cost adds up; the last one is
+  // ready last.
+  void add_bucket(std::size_t bucket, double ready, double compress, double decode) {
+    const std::size_t slot = slot_of(bucket, buckets);
+    ready_seconds[slot] = std::max(ready_seconds[slot], static_cast<float>(ready));
+    compress_slots[slot] += static_cast<float>(compress);
+    decode_slots[slot] += static_cast<float>(decode);
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&

@@ -42,15 +42,11 @@ std::size_t checked_threads(int threads) {
   return static_cast<std::size_t>(threads);
 }
 
-// Neighbours that share a slot: what they cost adds up, and the last one is ready last.
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    const std::size_t slot = Record::slot_of(i, buckets.size());
-    record.ready_seconds[slot] =
-        std::max(record.ready_seconds[slot], static_cast<float>(buckets[i].ready_seconds));
-    record.compress_slots[slot] += static_cast<float>(buckets[i].compress_seconds);
-    record.decode_slots[slot] += static_cast<float>(buckets[i].decode_seconds);
+    record.add_bucket(i, buckets[i].ready_seconds, buckets[i].compress_seconds,
+                      buckets[i].decode_seconds);
   }
 }
 
@@ -65,8 +61,7 @@ Session::Session(Place place, Settings settings)
               {},
               {}},
       statistics_(place, policy_->reacts()),
-      network_(extent()),
-      transfers_(extent()) {
+      learned_(extent()) {
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
@@ -156,14 +151,14 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (took == kByClock) took = seconds(arrived - std::max(issued.mapped(), last_arrival_));
   last_arrival_ = arrived;
   if (ticket.bucket == kStatisticsBucket) {
-    transfers_.note(step_, ticket, StatisticsRound::round(), took);
+    learned_.transfers().note(step_, ticket, records_round(), took);
     statistics_.complete();
     last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
   const Request& asked = pipeline_->request(ticket);
   const bool takes_part = !std::holds_alternative<Idle>(asked);
-  transfers_.note(step_, ticket, round_of(asked), takes_part ? took : kUnknown);
+  learned_.transfers().note(step_, ticket, round_of(asked), takes_part ? took : kUnknown);
   foreign_finite_ = foreign_finite_ && finite;
   wire_ends(arrived);
   note("arrive", ticket.bucket, ticket.round, arrived);
@@ -197,21 +192,11 @@ void Session::begin_step(std::int64_t ready) {
   });
 }
 
-void Session::start_from(const Network& network) {
-  network_.start_from(network);
-  priced_ = true;
-}
-
 // From records that have become old enough: the same on all ranks, in the same step.
 void Session::learn() {
-  if (!agreed_ || agreed_->step == learned_from_) return;
-  learned_from_ = agreed_->step;
-  times_.observe(*agreed_);
-  for (const std::vector<Transfer>& transfers : transfers_.agreed(*agreed_)) {
-    const auto change = network_.observe(transfers);
-    if (change && settings_.trace) {
-      settings_.trace(network_event(step_, network_.network(), describe(*change)));
-    }
+  for (const NetworkChange& change : learned_.learn(agreed_)) {
+    if (!settings_.trace) continue;
+    settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
   }
 }
 
@@ -245,13 +230,11 @@ void Session::admit(const ReadyBucket& ready) {
 }
 
 Choice Session::decide(int index, const ReadyBucket& ready) {
-  const Question question{.step = step_,
-                          .bucket = index,
-                          .elements = ready.data.size() / bytes_of(ready.element),
-                          .ranks = place_.ranks,
-                          .statistics = agreed_,
-                          .network = network_.known() ? &network_.network() : nullptr,
-                          .times = times_.known() ? &times_ : nullptr};
+  const Question question = learned_.ask({.step = step_,
+                                          .bucket = index,
+                                          .elements = ready.data.size() / bytes_of(ready.element),
+                                          .ranks = place_.ranks},
+                                         agreed_);
   Decision decision = policy_->decide(question);
   if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
     decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
@@ -259,8 +242,7 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
   const auto shape = bucket_at(index).shape(decision.choice);
   const auto known = present_.find(index);
   const Choice* present = known == present_.end() ? nullptr : &known->second;
-  decision.choice =
-      cheapest_route(decision.choice, shape, priced_ ? question.network : nullptr, present);
+  decision.choice = learned_.settle(decision.choice, shape, present);
   if (known == present_.end() || known->second != decision.choice) {
     present_[index] = decision.choice;
     if (settings_.trace) settings_.trace(decision_event(question, decision));
@@ -293,7 +275,7 @@ void Session::finish_step() {
   }
   if (statistics_.due(step_)) {
     fill_slots(figures_.buckets, record);
-    transfers_.fill(record);
+    learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
   if (settings_.trace) {

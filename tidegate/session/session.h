@@ -23,12 +23,11 @@
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
-#include "tidegate/network/estimate.h"
+#include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/trace.h"
-#include "tidegate/session/transfer_log.h"
 
 namespace tidegate {
 
@@ -107,11 +106,11 @@ class Session {
   // What the network was found to be before the first step; the same on all ranks. From then on
   // transfers correct it, and routes that were left open go by price. Without this they go by
   // bytes, so that a job that asks for nothing that depends on time repeats itself bit for bit.
-  void start_from(const Network& network);
+  void start_from(const Network& network) { learned_.start_from(network); }
   // Whether the policy acts on what is measured, so that calibration is worth its time.
   bool reacts() const { return policy_->reacts(); }
-  const NetworkEstimate& network() const { return network_; }
-  const JobTimes& times() const { return times_; }
+  const NetworkEstimate& network() const { return learned_.network(); }
+  const JobTimes& times() const { return learned_.times(); }
   // The step that was finished last.
   const StepFigures& last_step() const { return figures_; }
   // How long its last bucket kept the others waiting, if that is not for the clock to say.
@@ -157,11 +156,7 @@ class Session {
   std::vector<std::unique_ptr<BucketAverage>> buckets_;
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
-  std::int64_t learned_from_ = -1;  // the step of the records that were learned from last
-  NetworkEstimate network_;
-  bool priced_ = false;  // routes go by price
-  TransferLog transfers_;
-  JobTimes times_;
+  Learned learned_;
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;

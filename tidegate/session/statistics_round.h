@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // After the last bucket of a step each rank contributes its record to an all-gather that runs
-// behind the next forward pass. The record of step s is used from step s + 2 on, whenever it
-// arrived, so that all ranks act on the same numbers at the same step.
+// behind the next forward pass. When, and from which step on its outcome counts, is the business of
+// policies/agreed_records.h.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/comm/request.h"
-#include "tidegate/policies/statistics.h"
+#include "tidegate/policies/agreed_records.h"
 
 namespace tidegate {
-
-// Where a statistics round stands among the buckets: in tickets, messages and error texts.
-inline constexpr int kStatisticsBucket = -1;
 
 class StatisticsRound {
  public:
@@ -23,7 +19,7 @@ class StatisticsRound {
   StatisticsRound(Place place, bool reacts);
 
   // Agreed: is there a round after this step?
-  bool due(std::int64_t step) const { return step >= next_due_; }
+  bool due(std::int64_t step) const { return records_.due(step); }
   void contribute(const Record& record);
 
   // A contribution is waiting to be issued; nothing of a later step may be issued before it.
@@ -38,30 +34,16 @@ class StatisticsRound {
   bool blocks(std::int64_t step) const { return in_flight_ && *in_flight_ + 2 <= step; }
 
   // Called at the start of a step: what policies may see in it, or null.
-  const Statistics* begin_step(std::int64_t step);
-
-  // The round that next() returns, for whoever prices it.
-  static Round round();
+  const Statistics* begin_step(std::int64_t step) { return records_.begin_step(step); }
 
  private:
   const Place place_;
-  const std::int64_t dense_period_;
   std::optional<Record> queued_;
   std::optional<std::int64_t> in_flight_;  // the step whose records are on their way
-  std::deque<Statistics> arrived_;         // not yet old enough to be used
-  Statistics agreed_;
-  std::int64_t next_due_ = 0;
+  AgreedRecords records_;
   Request request_;
   Buffer<std::byte> mine_;
   Buffer<std::byte> all_;
 };
-
-// Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the
-// steps between, and nothing depends on it while everything is dense.
-inline constexpr double kRoundShare = 0.005;
-inline constexpr std::int64_t kDensePeriod = 50;
-inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
-inline constexpr std::int64_t kLongestPeriod = 200;
-std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod);
 
 }  // namespace tidegate

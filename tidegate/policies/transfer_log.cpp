@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tidegate/session/transfer_log.h"
+#include "tidegate/policies/transfer_log.h"
 
 #include <algorithm>
 #include <cmath>

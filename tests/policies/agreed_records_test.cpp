@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/agreed_records.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tidegate {
+namespace {
+
+Statistics statistics_of(std::vector<Record> records) {
+  return {.step = 0, .ranks = std::move(records)};
+}
+
+TEST(PeriodAfter, KeepsTheRoundBelowItsShareOfTheSteps) {
+  const auto period = [](double round, double step) {
+    return period_after(
+        statistics_of({{.step_seconds = step, .record_seconds = round, .compressed = 1}}));
+  };
+  EXPECT_EQ(period(0.001, 1.0), 1);
+  EXPECT_EQ(period(0.005, 1.0), 1);
+  EXPECT_EQ(period(0.010, 0.1), 20);
+  EXPECT_EQ(period(0.0101, 0.1), 21);
+  for (const double round : {1e-4, 1e-3, 3e-3, 1e-2}) {
+    EXPECT_LE(round, kRoundShare * 0.1 * static_cast<double>(period(round, 0.1)));
+  }
+}
+
+TEST(PeriodAfter, IsNeverLongerThanTheLongest) {
+  EXPECT_EQ(period_after(
+                statistics_of({{.step_seconds = 0.001, .record_seconds = 1.0, .compressed = 1}})),
+            kLongestPeriod);
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.001, .record_seconds = 1.0}})),
+            kLongestPeriod);
+}
+
+TEST(PeriodAfter, IsLongerWhileEverythingIsDense) {
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 1.0, .record_seconds = 1e-6}})),
+            kDensePeriod);
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.1, .record_seconds = 0.04}})), 80);
+}
+
+TEST(PeriodAfter, GoesByTheSlowestRankAndByAnyThatCompresses) {
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.05, .record_seconds = 0.010},
+                                        {.step_seconds = 0.1, .record_seconds = 0.001},
+                                        {.step_seconds = 0.02, .compressed = 1}})),
+            20);
+}
+
+TEST(PeriodAfter, IsOneWhileNoStepHasBeenTimed) {
+  EXPECT_EQ(period_after(statistics_of({{.record_seconds = 1.0, .compressed = 1}})), 1);
+}
+
+// --- from when on ---
+
+TEST(AgreedRecords, CountTwoStepsLaterAndThenSetTheNextRound) {
+  AgreedRecords records(true);
+  EXPECT_TRUE(records.due(0));
+  records.contributed(0);
+  EXPECT_FALSE(records.due(1));
+  records.arrived(statistics_of({{.step_seconds = 1.0, .record_seconds = 1e-6}}));
+  EXPECT_EQ(records.begin_step(1), nullptr);
+  ASSERT_NE(records.begin_step(2), nullptr);
+  EXPECT_FALSE(records.due(kWatchedPeriod - 1));
+  EXPECT_TRUE(records.due(kWatchedPeriod));
+}
+
+}  // namespace
+}  // namespace tidegate

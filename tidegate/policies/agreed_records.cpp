@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/agreed_records.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tidegate/wire/message.h"
+
+namespace tidegate {
+
+Round records_round() { return {Collective::all_gather, wire::slot_bytes(sizeof(Record))}; }
+
+AgreedRecords::AgreedRecords(bool reacts) : dense_period_(reacts ? kWatchedPeriod : kDensePeriod) {}
+
+void AgreedRecords::contributed(std::int64_t step) {
+  // Until its outcome is known (two steps from now) every step would be due; one is enough.
+  next_due_ = step + kLongestPeriod;
+}
+
+void AgreedRecords::arrived(Statistics statistics) { arrived_.push_back(std::move(statistics)); }
+
+const Statistics* AgreedRecords::begin_step(std::int64_t step) {
+  while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
+    agreed_ = std::move(arrived_.front());
+    arrived_.pop_front();
+    next_due_ = std::max(step, agreed_.step + period_after(agreed_, dense_period_));
+  }
+  return agreed_.step >= 0 ? &agreed_ : nullptr;
+}
+
+std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period) {
+  double round = 0;
+  double step = 0;
+  bool compressed = false;
+  const double bytes =
+      static_cast<double>(records_round().bytes) * static_cast<double>(statistics.ranks.size() - 1);
+  for (const Record& record : statistics.ranks) {
+    // It runs behind the forward pass, so its latency costs nothing while it is shorter than that;
+    // its bytes still keep others waiting.
+    const double late = std::max(0.0, record.record_seconds - record.compute_seconds / 3);
+    const double sending =
+        record.bytes_sent > 0 ? record.wire_seconds * bytes / record.bytes_sent : 0;
+    round = std::max(round, std::min(record.record_seconds, late + sending));
+    step = std::max(step, record.step_seconds);
+    compressed = compressed || record.compressed != 0;
+  }
+  const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
+  const auto affordable = static_cast<std::int64_t>(
+      std::ceil(std::clamp(ratio, 1.0, static_cast<double>(kLongestPeriod))));
+  return compressed ? affordable : std::max(affordable, dense_period);
+}
+
+}  // namespace tidegate

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a job has learned from agreed records: what the network is and what steps are made of.
+// Sessions and simulated jobs ask their policies, and settle routes, from here alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tidegate/compressors/method.h"
+#include "tidegate/network/estimate.h"
+#include "tidegate/policies/job_times.h"
+#include "tidegate/policies/policy.h"
+#include "tidegate/policies/transfer_log.h"
+
+namespace tidegate {
+
+class Learned {
+ public:
+  explicit Learned(const Extent& extent) : network_(extent), transfers_(extent) {}
+
+  // What the network was found to be before the first step: from now on routes that were left open
+  // go by price.
+  void start_from(const Network& network);
+
+  // From records that have become old enough, once each; null = none have. Returns the changes of
+  // the network that they give away.
+  std::vector<NetworkChange> learn(const Statistics* statistics);
+
+  // `question` with everything that was learned, and the records last learned from.
+  Question ask(Question question, const Statistics* statistics) const;
+
+  // The choice with its route settled; `present` as for cheapest_route.
+  Choice settle(const Choice& choice, const Shape& shape, const Choice* present) const;
+
+  TransferLog& transfers() { return transfers_; }
+  const NetworkEstimate& network() const { return network_; }
+  const JobTimes& times() const { return times_; }
+
+ private:
+  std::int64_t learned_from_ = -1;  // the step of the records that were learned from last
+  NetworkEstimate network_;
+  bool priced_ = false;  // routes go by price
+  TransferLog transfers_;
+  JobTimes times_;
+};
+
+}  // namespace tidegate
