@@ -400,6 +400,8 @@ void Session::load(const State& state) {
   for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
   shared_.memories = state.memories;
   step_ = state.step;
+  statistics_.restart(step_);
+  step_began_ = 0;  // what lies between is no step
 }
 
 // Of a layer that has been laid out, though nothing waits for it yet.

@@ -42,8 +42,12 @@ void StatisticsRound::complete() {
                         stamp_of(*in_flight_, static_cast<int>(rank)),
                         std::as_writable_bytes(std::span(&statistics.ranks[rank], 1)));
   }
-  arrived_.push_back(std::move(statistics));
   in_flight_.reset();
+  if (void_rounds_ > 0) {
+    --void_rounds_;
+    return;
+  }
+  arrived_.push_back(std::move(statistics));
 }
 
 const Statistics* StatisticsRound::begin_step(std::int64_t step) {
@@ -53,6 +57,13 @@ const Statistics* StatisticsRound::begin_step(std::int64_t step) {
     next_due_ = std::max(step, agreed_.step + period_after(agreed_));
   }
   return agreed_.step >= 0 ? &agreed_ : nullptr;
+}
+
+void StatisticsRound::restart(std::int64_t step) {
+  arrived_.clear();
+  agreed_ = {};
+  next_due_ = step;
+  void_rounds_ = (queued_ ? 1 : 0) + (in_flight_ ? 1 : 0);
 }
 
 std::int64_t period_after(const Statistics& statistics) {
