@@ -287,21 +287,23 @@ void bind_session(nb::module_& module) {
       "run_lockstep",
       [](const std::vector<Session*>& sessions, const std::string& link) {
         const nb::gil_scoped_release others_may_run;
+        std::vector<std::pair<int, double>> modelled;
         if (link.empty() || sessions.empty()) {
           run_lockstep(sessions);
-          return 0.0;
+          return modelled;
         }
         const Link described = parse_link(link);
         const Extent extent(sessions[0]->topology().ranks(), sessions[0]->topology().hosts());
-        Seconds modelled{0};
-        run_lockstep(sessions, [&](const Request& request) {
-          modelled += price(round_of(request), extent, described);
+        run_lockstep(sessions, [&](Ticket ticket, const Request& request) {
+          const Seconds wire = price(round_of(request), extent, described);
+          modelled.emplace_back(ticket.bucket, wire.count());
         });
-        return modelled.count();
+        return modelled;
       },
       "sessions"_a, "link"_a = "",
-      "Drives the sessions of all ranks in this thread, collective by collective. Returns what the "
-      "collectives would take on the link, one after another: modelled seconds.");
+      "Drives the sessions of all ranks in this thread, collective by collective. Returns, for "
+      "each of them in order, its bucket (-1 = statistics) and the modelled seconds it would take "
+      "on the link.");
   module.def(
       "run_threads",
       [](const std::vector<Session*>& sessions) {

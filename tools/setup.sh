@@ -11,7 +11,7 @@ packages=(
   libhwy-dev libxxhash-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin zlib1g-dev
   libgtest-dev librapidcheck-dev
-  dataset-fashion-mnist
+  dataset-fashion-mnist bible-kjv-text
 )
 
 fail() {

@@ -27,7 +27,7 @@ void agree(std::span<Session* const> sessions) {
 }  // namespace
 
 void run_lockstep(std::span<Session* const> sessions,
-                  const std::function<void(const Request&)>& observe) {
+                  const std::function<void(Ticket, const Request&)>& observe) {
   if (sessions.empty()) return;
   const bool agreed =
       std::ranges::all_of(sessions, [](const Session* session) { return session->agreed(); });
@@ -45,7 +45,7 @@ void run_lockstep(std::span<Session* const> sessions,
       if (mine) requests.push_back(sessions[rank]->request(*mine));
     }
     if (!ticket) return;
-    if (observe) observe(requests[0]);
+    if (observe) observe(*ticket, requests[0]);
     perform(requests, sessions[0]->topology());
     for (Session* session : sessions) session->complete(*ticket);
   }

@@ -10,9 +10,9 @@
 namespace tidegate {
 
 // sessions[r] is rank r's. Drives everything that was submitted to its end. Throws Error{peer} if
-// the sessions ask for different collectives. `observe`, if given, sees rank 0's request for each
-// collective before it is performed.
+// the sessions ask for different collectives. `observe`, if given, sees rank 0's ticket and request
+// for each collective before it is performed.
 void run_lockstep(std::span<Session* const> sessions,
-                  const std::function<void(const Request&)>& observe = {});
+                  const std::function<void(Ticket, const Request&)>& observe = {});
 
 }  // namespace tidegate
