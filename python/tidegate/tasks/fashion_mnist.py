@@ -15,13 +15,13 @@ EVALUATED_AT_ONCE = 1000  # images
 def make_task(
     seed: int = 0,
     steps: int | None = None,
-    batch: int = 64,
+    batch: int = 32,
     lr: float = 0.05,
     momentum: float = 0.9,
 ) -> Task:
     """With `steps`, the learning rate goes down to zero over the second half of them."""
     model = make_model(seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, fused=True)
     images, labels = fashion_mnist.load("train")
     test = fashion_mnist.load("test")
 
