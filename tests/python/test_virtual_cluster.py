@@ -10,6 +10,8 @@ from training import digest, mlp, sgd
 import tidegate
 from tidegate import _core
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def batches(worker, workers, epoch):
     generator = torch.Generator().manual_seed(1000 * epoch + worker)
