@@ -9,6 +9,7 @@ would see; seconds are modelled from the link's description and the time that co
 
 One model serves all workers: after every step they would hold the same parameters, bit for bit.
 Buffers (batch-norm statistics) are rank 0's, as with DDP: every worker's forward starts from them.
+Small models are fastest with torch.set_num_threads(1), which is also what torchrun gives a process.
 """
 
 import contextlib
@@ -97,6 +98,7 @@ class VirtualCluster:
             _core.parse_link(link)
         if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
             raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
+        self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed)
         self._sessions = [
@@ -113,7 +115,6 @@ class VirtualCluster:
             )
             for worker in range(ranks)
         ]
-        self.task = find(task, seed)
         self.ranks = ranks
         self.link = link
         self.losses: list[float] = []  # of every step, the mean over workers
@@ -169,7 +170,8 @@ class VirtualCluster:
         training = [module for module in self.task.model.modules() if module.training]
         self.task.model.eval()
         try:
-            return self.task.evaluate(self.task.model)
+            with torch.no_grad():
+                return self.task.evaluate(self.task.model)
         finally:
             for module in training:
                 module.training = True
@@ -291,10 +293,10 @@ class VirtualCluster:
     @contextlib.contextmanager
     def _watch_backward(self) -> Iterator[None]:
         """Notes the order in which parameters get their gradients."""
-        filled: list[str] = []
+        filled: dict[str, None] = {}  # as an ordered set
         hooks = [
             parameter.register_post_accumulate_grad_hook(
-                lambda _, name=name: filled.append(name) if name not in filled else None
+                lambda _, name=name: filled.setdefault(name)
             )
             for name, parameter in self._parameters.items()
         ]
@@ -304,7 +306,7 @@ class VirtualCluster:
             for hook in hooks:
                 hook.remove()
         absent = [name for name in reversed(self._parameters) if name not in filled]
-        self._filled = filled + absent
+        self._filled = [*filled, *absent]
 
     def _rebuild_buckets(self) -> None:
         """After the first step, as DDP does."""

@@ -19,15 +19,9 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
-    for text in (
-        "demo",
-        "simulate",
-        "bench",
-        "methods",
-        "policies",
-        "Start with:\n  tidegate demo",
-    ):
+    for text in ("demo", "simulate", "bench", "methods", "policies"):
         assert text in out
+    assert "Start with:\n  tidegate demo" in out
 
 
 @pytest.mark.parametrize("command", ["demo", "simulate", "bench", "methods", "policies"])

@@ -64,7 +64,7 @@ def make_task(
     heads: int = 4,
     blocks: int = 4,
     dropout: float = 0.1,
-    lr: float = 2e-3,
+    lr: float = 3e-3,
 ) -> Task:
     """`batch` windows of `length` characters per worker and step. With `steps`, the learning rate
     comes up over the first few and goes down to zero over the second half of them."""
