@@ -4,12 +4,14 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -34,6 +36,12 @@ std::span<std::byte> memory(std::uintptr_t address, std::size_t bytes) {
 std::uintptr_t address_of(std::span<const std::byte> data) {
   return reinterpret_cast<std::uintptr_t>(data.data());
 }
+
+// Modelled time, for sessions of virtual ranks: moves only when it is told to.
+struct VirtualClock {
+  std::int64_t nanoseconds = 1;  // zero means "not yet" to a session
+  void advance(Seconds by) { nanoseconds += static_cast<std::int64_t>(1e9 * by.count()); }
+};
 
 // A ticket together with its request, flat.
 struct Issue {
@@ -185,12 +193,18 @@ void bind_session(nb::module_& module) {
       .def_ro("priced_bytes", &Issue::priced_bytes)
       .def_ro("text", &Issue::text);
 
+  nb::class_<VirtualClock>(module, "VirtualClock", "Modelled time of sessions that share it.")
+      .def(nb::init<>())
+      .def_ro("nanoseconds", &VirtualClock::nanoseconds)
+      .def("advance", [](VirtualClock& self, double seconds) { self.advance(Seconds(seconds)); });
+
   nb::class_<Session>(module, "Session", "See tidegate/session/session.h.")
       .def(
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
-             std::string emulated, int threads, std::vector<int> hosts) {
+             std::string emulated, int threads, std::vector<int> hosts,
+             std::shared_ptr<VirtualClock> clock) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -201,11 +215,12 @@ void bind_session(nb::module_& module) {
             settings.threads = threads;
             settings.hosts = std::move(hosts);
             if (!trace.empty()) settings.trace = trace_to_file(trace);
+            if (clock) settings.clock = [clock] { return clock->nanoseconds; };
             new (self) Session({rank, ranks}, std::move(settings));
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
           "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1,
-          "hosts"_a = std::vector<int>())
+          "hosts"_a = std::vector<int>(), "clock"_a = nb::none())
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
@@ -285,7 +300,7 @@ void bind_session(nb::module_& module) {
 
   module.def(
       "run_lockstep",
-      [](const std::vector<Session*>& sessions, const std::string& link) {
+      [](const std::vector<Session*>& sessions, const std::string& link, VirtualClock* clock) {
         const nb::gil_scoped_release others_may_run;
         std::vector<std::pair<int, double>> modelled;
         if (link.empty() || sessions.empty()) {
@@ -297,13 +312,14 @@ void bind_session(nb::module_& module) {
         run_lockstep(sessions, [&](Ticket ticket, const Request& request) {
           const Seconds wire = price(round_of(request), extent, described);
           modelled.emplace_back(ticket.bucket, wire.count());
+          if (clock) clock->advance(wire);
         });
         return modelled;
       },
-      "sessions"_a, "link"_a = "",
+      "sessions"_a, "link"_a = "", "clock"_a = nb::none(),
       "Drives the sessions of all ranks in this thread, collective by collective. Returns, for "
       "each of them in order, its bucket (-1 = statistics) and the modelled seconds it would take "
-      "on the link.");
+      "on the link; the clock, if there is one, goes on by them.");
   module.def(
       "run_threads",
       [](const std::vector<Session*>& sessions) {

@@ -22,6 +22,9 @@ class Gradients:
             ]
             for buffers in self._buckets
         ]
+        self._absent: list[set[int]] = [
+            set() for _ in range(ranks)
+        ]  # parameters without a gradient
 
     def clear(self) -> None:
         """No parameter has a gradient: backward will put its own there, without adding."""
@@ -31,9 +34,9 @@ class Gradients:
     def collect(self, rank: int) -> None:
         """What backward left at the parameters becomes the gradient of this rank."""
         views, grads = self._views[rank], [p.grad for p in self._parameters]
-        if any(grad is None for grad in grads):
-            absent = [view for view, grad in zip(views, grads, strict=True) if grad is None]
-            torch._foreach_zero_(absent)
+        self._absent[rank] = {index for index, grad in enumerate(grads) if grad is None}
+        if self._absent[rank]:
+            torch._foreach_zero_([views[index] for index in self._absent[rank]])
             views = [view for view, grad in zip(views, grads, strict=True) if grad is not None]
             grads = [grad for grad in grads if grad is not None]
         if any(grad.is_sparse for grad in grads):
@@ -47,9 +50,12 @@ class Gradients:
                 session.submit(buffer.data_ptr(), 4 * buffer.numel(), last=last)
 
     def hand_out(self) -> None:
-        """The mean, of which every rank has the same, becomes the gradient of the parameters."""
+        """The mean, of which every rank has the same, becomes the gradient of the parameters. Those
+        that no worker has used get none, as with DDP: an optimizer must not touch them."""
         for parameter, mean in zip(self._parameters, self._views[0], strict=True):
             parameter.grad = mean
+        for index in set.intersection(*self._absent):
+            self._parameters[index].grad = None
 
     def check_equal(self) -> None:
         for rank, buffers in enumerate(self._buckets):

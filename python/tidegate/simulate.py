@@ -41,19 +41,29 @@ class Run:
     baseline: bool
 
 
+@dataclass
+class Plan:
+    seeds: list[int]
+    runs: list[Run]
+    compute: float | None  # seconds; None = to be measured
+    figure: str  # that counts; "" = the first one, or the training loss
+    lower_is_better: bool
+
+
 def run(arguments) -> int:
-    seeds, runs, compute = check(arguments)
+    plan = check(arguments)
+    compute = plan.compute
     console = Console(stderr=True, highlight=False)
     outcomes: dict[str, list[Outcome]] = {}
     with one_thread(), make_progress(console, arguments.quiet) as progress:
-        for each in runs:
+        for each in plan.runs:
             outcomes[each.name] = []
-            for seed in seeds:
+            for seed in plan.seeds:
                 outcome = train(each, seed, compute, arguments, progress)
                 outcomes[each.name].append(outcome)
                 # Measured once, so that runs differ by what they send and not by the measurement.
                 compute = outcome.compute_seconds
-    summary = summarise(arguments, seeds, runs, outcomes)
+    summary = summarise(arguments, plan, outcomes)
     if arguments.json:
         write_json(arguments.json, summary)
     if arguments.json != "-":
@@ -64,8 +74,8 @@ def run(arguments) -> int:
 # --- what it was given ---
 
 
-def check(arguments) -> tuple[list[int], list[Run], float | None]:
-    """Seeds, runs and the time of computing. All mistakes are found here, before the first step."""
+def check(arguments) -> Plan:
+    """All mistakes are found here, before the first step."""
     _core.parse_link(arguments.link)
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)
     check_range("--steps", arguments.steps, 1, MOST_STEPS)
@@ -78,8 +88,8 @@ def check(arguments) -> tuple[list[int], list[Run], float | None]:
         check_writable("--trace", arguments.trace)
     if os.getcwd() not in sys.path:  # for module:function in the user's folder
         sys.path.insert(0, os.getcwd())
-    tasks.find(arguments.task, seeds[0], arguments.steps)
-    return seeds, runs, compute
+    task = tasks.find(arguments.task, seeds[0], arguments.steps)
+    return Plan(seeds, runs, compute, task.figure, task.lower_is_better)
 
 
 def check_range(option: str, value: int, low: int, high: int) -> None:
@@ -166,6 +176,11 @@ def train(each: Run, seed: int, compute: float | None, arguments, progress) -> O
 
     outcome = cluster.run(arguments.steps, advance)
     progress.stop_task(bar)
+    if task.figure and task.figure not in outcome.figures:
+        known = ", ".join(outcome.figures) or "none"
+        raise Error(
+            "config", f'the task\'s figure "{task.figure}" is not evaluated; known: {known}'
+        )
     return outcome
 
 
@@ -195,14 +210,13 @@ def make_progress(console: Console, quiet: bool) -> Progress:
 # --- the result ---
 
 
-def summarise(arguments, seeds: list[int], runs: list[Run], outcomes: dict) -> dict:
-    task = tasks.find(arguments.task, seeds[0], arguments.steps)
-    known = outcomes[runs[0].name][0].figures
-    figure = task.figure or next(iter(known), "")
-    rows = [row_of(each, outcomes[each.name], figure) for each in runs]
-    for each, row in zip(runs, rows, strict=True):
-        if not each.baseline and arguments.trace:
-            row["traces"] = [trace_path(arguments, each.name, seed) for seed in seeds]
+def summarise(arguments, plan: Plan, outcomes: dict[str, list[Outcome]]) -> dict:
+    first = outcomes[plan.runs[0].name][0]
+    figure = plan.figure or next(iter(first.figures), "")
+    rows = [row_of(each, outcomes[each.name], figure) for each in plan.runs]
+    for row in rows:
+        if not row["baseline"] and arguments.trace:
+            row["traces"] = [trace_path(arguments, row["name"], seed) for seed in plan.seeds]
     by_name = {row["name"]: row for row in rows}
     for row in rows:
         for short, name in zip(("fp32", "bf16"), BASELINES, strict=True):
@@ -213,12 +227,12 @@ def summarise(arguments, seeds: list[int], runs: list[Run], outcomes: dict) -> d
         "task": arguments.task,
         "ranks": arguments.ranks,
         "steps": arguments.steps,
-        "seeds": seeds,
+        "seeds": plan.seeds,
         "modelled_link": arguments.link,
-        "compute_seconds": outcomes[runs[0].name][0].compute_seconds,
-        "compute_measured": arguments.compute is None,
+        "compute_seconds": first.compute_seconds,
+        "compute_measured": plan.compute is None,
         "figure": figure or "training loss",
-        "lower_is_better": task.lower_is_better or not figure,
+        "lower_is_better": plan.lower_is_better or not figure,
         "runs": rows,
     }
 

@@ -101,6 +101,8 @@ class VirtualCluster:
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed)
+        # Of modelled time: this process's own would make runs differ.
+        self._clock = _core.VirtualClock()
         self._sessions = [
             _core.Session(
                 worker,
@@ -112,6 +114,7 @@ class VirtualCluster:
                 trace=_trace_path(trace, worker),
                 emulated=link,
                 hosts=list(hosts or []),
+                clock=self._clock,
             )
             for worker in range(ranks)
         ]
@@ -202,12 +205,13 @@ class VirtualCluster:
             return self._given_compute
         return statistics.median(self._computed) if self._computed else 0.0
 
-    def modelled_step_seconds(self, exchanges: Exchanges) -> float:
+    def modelled_step_seconds(self, compute: float, exchanges: Exchanges) -> float:
         """A step on the link: computing, then its collectives one after another, not overlapped."""
-        return self.compute_seconds + sum(seconds for _, seconds in exchanges)
+        return compute + sum(seconds for _, seconds in exchanges)
 
     def _modelled_seconds(self) -> float:
-        return sum(self.modelled_step_seconds(exchanges) for exchanges in self._exchanges)
+        compute = self.compute_seconds
+        return sum(self.modelled_step_seconds(compute, exchanges) for exchanges in self._exchanges)
 
     def _modelled_wire_seconds(self) -> float:
         return sum(seconds for exchanges in self._exchanges for _, seconds in exchanges)
@@ -273,8 +277,9 @@ class VirtualCluster:
         return total / self.ranks
 
     def _average(self) -> None:
+        self._clock.advance(self._given_compute or 0.0)
         self._gradients.submit(self._sessions)
-        self._exchanges.append(_core.run_lockstep(self._sessions, self.link))
+        self._exchanges.append(_core.run_lockstep(self._sessions, self.link, self._clock))
         for session in self._sessions:
             session.take_finished()
         if self._check:

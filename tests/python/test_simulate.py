@@ -22,6 +22,12 @@ def judged_task(seed):
     return task
 
 
+def misjudged_task():
+    task = judged_task(0)
+    task.figure = "height"
+    return task
+
+
 def diverging_task():
     task = make_task()
     task.optimizer.param_groups[0]["lr"] = 1e30
@@ -117,6 +123,12 @@ def test_without_an_evaluation_the_training_loss_counts(capsys):
     summary = summary_of(capsys, "--task", "test_virtual_cluster:make_task")
     assert (summary["figure"], summary["lower_is_better"]) == ("training loss", True)
     assert summary["runs"][0]["figure"] == summary["runs"][0]["loss"]
+
+
+def test_a_figure_that_is_not_evaluated_is_a_mistake(capsys):
+    code, _, err = said(capsys, "simulate", *QUICK, "--task", "test_simulate:misjudged_task")
+    assert code == 2
+    assert 'figure "height" is not evaluated; known: weight' in err
 
 
 def test_a_run_that_diverges_is_told_and_written(capsys):

@@ -75,6 +75,22 @@ def test_compute_time_is_given_or_measured_and_part_of_the_modelled_time():
     assert tidegate.VirtualCluster(make_task(), 2, method="bf16").run(1).modelled_seconds is None
 
 
+def test_sessions_live_in_modelled_time():
+    outcomes = []
+    for _ in range(2):
+        cluster = tidegate.VirtualCluster(
+            make_task(), 2, "100mbit,1ms", method="topk", ratio=0.1, compute_seconds=0.05
+        )
+        outcomes.append(cluster.run(30))
+    one, other = outcomes
+    assert one.modelled_wire_seconds == other.modelled_wire_seconds  # statistics rounds included
+    totals = cluster._sessions[0].totals()
+    wire = sum(s for step in cluster._exchanges for bucket, s in step if bucket >= 0)
+    assert totals["wire_seconds"] == pytest.approx(wire, rel=1e-6)
+    assert totals["compress_seconds"] == 0
+    assert cluster._clock.nanoseconds * 1e-9 == pytest.approx(one.modelled_seconds, rel=1e-6)
+
+
 class Noisy(nn.Module):
     """Its dropout draws as many numbers as there are elements in its input."""
 
@@ -137,17 +153,24 @@ def test_before_step_sees_the_mean_and_may_change_it():
     assert len({before, digest(clipped.model), digest(free.model)}) == 3
 
 
-def test_a_parameter_without_a_gradient_counts_as_zero():
+def test_a_parameter_without_a_gradient_counts_as_zero_and_one_without_any_is_left_alone():
     model = mlp()
     model.unused = nn.Parameter(torch.ones(7))
     frozen = nn.Parameter(torch.ones(3), requires_grad=False)
     model.frozen = frozen
-    task = tidegate.Task(
-        model, sgd(model), batches, lambda m, batch: cross_entropy(m(batch[0]), batch[1])
-    )
-    tidegate.VirtualCluster(task, 2, method="topk", ratio=0.1, check=True).run(3)
+    model.sometimes = nn.Parameter(torch.ones(2))
+
+    def loss(model, batch):
+        seldom = model.sometimes.sum() if batch[1][0] < 5 else 0
+        return cross_entropy(model(batch[0]), batch[1]) + seldom
+
+    decaying = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+    task = tidegate.Task(model, decaying, batches, loss)
+    tidegate.VirtualCluster(task, 3, method="topk", ratio=0.1, check=True).run(3)
     assert torch.equal(model.unused, torch.ones(7))
+    assert model.unused.grad is None
     assert frozen.grad is None
+    assert (model.sometimes < 1).all()
 
 
 def test_sparse_gradients_are_refused():

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CNN of `tidegate demo` on Fashion-MNIST: 0.41 million parameters, SGD with momentum."""
 
+import functools
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -10,6 +12,9 @@ from ..demo_worker import make_model
 from .task import Batches, Task, decay
 
 EVALUATED_AT_ONCE = 1000  # images
+
+
+load = functools.cache(fashion_mnist.load)  # tasks of one process share the images
 
 
 def make_task(
@@ -22,8 +27,8 @@ def make_task(
     """With `steps`, the learning rate goes down to zero over the second half of them."""
     model = make_model(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, fused=True)
-    images, labels = fashion_mnist.load("train")
-    test = fashion_mnist.load("test")
+    images, labels = load("train")
+    test = load("test")
 
     def batches(worker: int, workers: int, epoch: int) -> Batches:
         shuffle = torch.Generator().manual_seed(1000 * seed + epoch)
