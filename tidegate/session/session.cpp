@@ -402,6 +402,7 @@ void Session::load(const State& state) {
   step_ = state.step;
   statistics_.restart(step_);
   step_began_ = 0;  // what lies between is no step
+  last_record_seconds_ = 0;
 }
 
 // Of a layer that has been laid out, though nothing waits for it yet.
