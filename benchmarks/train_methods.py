@@ -18,7 +18,7 @@ from rich.table import Table
 
 import tidegate
 from tidegate import _core
-from tidegate.tasks import fashion_mnist_cnn
+from tidegate.tasks.fashion_mnist import make_task
 
 BUCKET_MB = 0.25  # the convolutions in a bucket of their own, as in the demo
 
@@ -48,7 +48,7 @@ def runs(arguments) -> list[dict]:
 def train(options: dict, seed: int, arguments, progress) -> tidegate.virtual_cluster.Outcome:
     momentum = options.get("momentum", 0.0)
     # Momentum that the method takes over must not be applied twice.
-    task = fashion_mnist_cnn(seed, arguments.batch, momentum=0.9 - momentum, steps=arguments.steps)
+    task = make_task(seed, arguments.steps, arguments.batch, momentum=0.9 - momentum)
     policy = "fixed:" + ",".join(f"{key}={value}" for key, value in options.items())
     cluster = tidegate.VirtualCluster(task, arguments.ranks, policy=policy, bucket_mb=BUCKET_MB)
     return cluster.run(arguments.steps, progress=progress)

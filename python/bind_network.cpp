@@ -126,6 +126,12 @@ void bind_network(nb::module_& module) {
             new (self) Network({ranks, hosts}, parse_link(link));
           },
           "ranks"_a, "hosts"_a, "link"_a)
+      .def(
+          "__init__",
+          [](Network* self, int ranks, int hosts, std::pair<double, double> link) {
+            new (self) Network({ranks, hosts}, {link.first, Seconds(link.second)});
+          },
+          "ranks"_a, "hosts"_a, "link"_a, "link = (bytes per second, seconds of latency)")
       .def("fits", fits_of, "{collective: {mbit, latency_ms, origin}}")
       .def(
           "price",

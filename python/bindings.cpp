@@ -4,12 +4,14 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "tidegate/comm/threads.h"
 #include "tidegate/network/link_schedule.h"
 #include "tidegate/session/lockstep.h"
+#include "tidegate/session/modelled.h"
 #include "tidegate/session/session.h"
 
 namespace nb = nanobind;
@@ -108,12 +111,17 @@ void bind_session(nb::module_& module) {
       .def_ro("priced_bytes", &Issue::priced_bytes)
       .def_ro("text", &Issue::text);
 
+  nb::class_<ModelledClock>(module, "ModelledClock", "See tidegate/session/modelled.h.")
+      .def("__init__", [](ModelledClock* self) { new (self) ModelledClock(); })
+      .def_prop_ro("nanoseconds", &ModelledClock::now);
+
   nb::class_<Session>(module, "Session", "See tidegate/session/session.h.")
       .def(
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
-             std::string emulated, int threads, std::vector<int> hosts) {
+             std::string emulated, int threads, std::vector<int> hosts,
+             std::shared_ptr<ModelledClock> clock) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -124,11 +132,12 @@ void bind_session(nb::module_& module) {
             settings.threads = threads;
             settings.hosts = std::move(hosts);
             if (!trace.empty()) settings.trace = trace_to_file(trace);
+            if (clock) ModelledClock::give(clock, settings);
             new (self) Session({rank, ranks}, std::move(settings));
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
           "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1,
-          "hosts"_a = std::vector<int>())
+          "hosts"_a = std::vector<int>(), "clock"_a = nb::none())
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
@@ -227,27 +236,31 @@ void bind_session(nb::module_& module) {
            })
       .def("note_end", &Session::note_end);
 
+  nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.")
+      .def(nb::init<std::vector<Session*>, std::shared_ptr<ModelledClock>, int>(), "sessions"_a,
+           "clock"_a, "depth"_a, nb::keep_alive<1, 2>())
+      .def(
+          "begin_step",
+          [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute) {
+            return self.begin_step(assumed_ready(elements, Seconds(compute)));
+          },
+          "elements"_a, "compute"_a, "When buckets of so many elements become ready")
+      .def(
+          "finish_step",
+          [](ModelledJob& self, const Network& network, double compute) {
+            const nb::gil_scoped_release others_may_run;
+            const StepTime step = self.finish_step(network, Seconds(compute));
+            return std::make_tuple(step.total.count(), step.exposed.count(), step.wire.count());
+          },
+          "network"_a, "compute"_a, "Modelled seconds: (the step, exposed of it, on the wire)");
   module.def(
       "run_lockstep",
-      [](const std::vector<Session*>& sessions, const std::string& link) {
+      [](const std::vector<Session*>& sessions) {
         const nb::gil_scoped_release others_may_run;
-        if (link.empty() || sessions.empty()) {
-          run_lockstep(sessions);
-          return 0.0;
-        }
-        const Link described = parse_link(link);
-        const Extent extent(sessions[0]->topology().ranks(), sessions[0]->topology().hosts());
-        Seconds modelled{0};
-        run_lockstep(sessions, [&](Ticket, const Request& request) {
-          const Seconds one = price(round_of(request), extent, described);
-          modelled += one;
-          return one;
-        });
-        return modelled.count();
+        run_lockstep(sessions);
       },
-      "sessions"_a, "link"_a = "",
-      "Drives the sessions of all ranks in this thread, collective by collective. Returns what the "
-      "collectives would take on the link, one after another: modelled seconds.");
+      "sessions"_a,
+      "Drives the sessions of all ranks in this thread, collective by collective.");
   module.def(
       "run_threads",
       [](const std::vector<Session*>& sessions) {

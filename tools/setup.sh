@@ -12,7 +12,7 @@ packages=(
   libopenmpi-dev openmpi-bin zlib1g-dev
   iproute2
   libgtest-dev librapidcheck-dev
-  dataset-fashion-mnist
+  dataset-fashion-mnist bible-kjv-text
 )
 
 fail() {

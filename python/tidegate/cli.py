@@ -164,28 +164,43 @@ def add_demo(commands) -> None:
 def add_simulate(commands) -> None:
     from . import synthetic
 
-    summary = "run policies and prices for thousands of ranks that exist only as numbers"
+    summary = "train a task with virtual workers under several policies, and compare"
     parser = commands.add_parser(
         "simulate",
         help=summary,
-        description="Runs every policy you name, and dense fp32 and bf16 beside them, in a job of "
-        "thousands of\nranks without gradients: policies, routes and prices are those of a real "
-        "job; computation,\ntransfers and the statistics of gradients follow simple laws. All "
-        "times are modelled.",
+        description="Trains one task under every policy you name, and with dense fp32 and bf16 "
+        "beside them, in\nvirtual clusters: N workers in this process, with real gradients through "
+        "the real exchange.\nWhat is learned and how many bytes are sent is what a cluster of N "
+        "would see. Seconds are\nmodelled from the link and the time that computing takes.",
         epilog="Examples:\n"
-        "  tidegate simulate --synthetic --ranks 4096 --link 10gbit,20us\n"
+        "  tidegate simulate                                 topk 1 % on Fashion-MNIST\n"
+        "  tidegate simulate --policy topk:ratio=0.01 --policy int8 --policy powersgd:rank=4\n"
+        "  tidegate simulate --task char-gpt --ranks 8 --link 1gbit,0.5ms --seeds 3\n"
+        "  tidegate simulate --compute 120ms                 as long as one step takes your GPU\n"
+        '  tidegate simulate --policy "schedule:levels=0 bf16;100 topk 0.01"\n'
+        "  tidegate simulate --task my_job:make_task         your own: a function that returns a\n"
+        "                                                    tidegate.Task; it is given seed= and\n"
+        "                                                    steps= if it has such parameters\n"
+        "  tidegate simulate --link-schedule 'C2*0.01'       a link that changes\n"
         "  tidegate simulate --synthetic --ranks 4096 --steps 1000 --parameters 350e6 \\\n"
         "    --compute 200ms --link 25gbit,10us --policy topk:ratio=0.001,route=owner\n"
-        "  tidegate simulate --synthetic --ranks 64 --link-schedule C2 --policy int8 --json -",
+        "  tidegate simulate --steps 20 --json - --quiet     for scripts\n"
+        "Tasks: fashion-mnist (CNN, SGD), char-gpt (AdamW), char-lstm (SGD, clipped).",
     )
     add = parser.add_argument
-    add("--ranks", type=int, default=4, metavar="N", help="of the job (%(default)s)")
+    add("--task", default="fashion-mnist", metavar="NAME", help="or module:function (%(default)s)")
+    add("--ranks", type=int, default=4, metavar="N", help="virtual workers (%(default)s)")
     add("--steps", type=int, default=200, metavar="N", help="of every run (%(default)s)")
     add(
         "--link",
         default="100mbit,2ms",
         metavar="RATE,LATENCY",
         help="rate per rank and direction, and one-way latency (%(default)s)",
+    )
+    add(
+        "--link-schedule",
+        metavar="C1|C2|NAME*FACTOR|FILE",
+        help="a link that changes by step, instead of --link; see tidegate demo --help",
     )
     add(
         "--policy",
@@ -195,12 +210,22 @@ def add_simulate(commands) -> None:
         "may be repeated (topk:ratio=0.01)",
     )
     add("--no-baselines", action="store_true", help="leave out dense fp32 and bf16")
-    add("--seed", type=int, action="append", metavar="N", help="of all that is random (0)")
-    add("--compute", metavar="TIME", help="a step of one rank without exchanges (80ms)")
-    synthetic.add_arguments(parser)
+    add("--seed", type=int, action="append", metavar="N", help="may be repeated (0)")
+    add("--seeds", type=int, metavar="N", help="the seeds 0 to N-1")
+    add(
+        "--compute",
+        metavar="TIME",
+        help="forward and backward of one worker, such as 30ms (measured on this machine)",
+    )
+    add(
+        "--trace",
+        metavar="FILE",
+        help="write down what each policy did; with several policies or seeds, one file for each",
+    )
     add_json(parser)
     add("--quiet", action="store_true", help="show no progress, only the result")
-    parser.set_defaults(run=synthetic.run)
+    synthetic.add_arguments(parser)
+    parser.set_defaults(run=run_simulate)
 
 
 def add_bench(commands) -> None:
@@ -277,6 +302,16 @@ def run_demo(arguments) -> int:
     from . import demo
 
     return demo.run(arguments)
+
+
+def run_simulate(arguments) -> int:
+    if arguments.synthetic:
+        from . import synthetic
+
+        return synthetic.run(arguments)
+    from . import simulate
+
+    return simulate.run(arguments)
 
 
 def show_methods(arguments) -> int:

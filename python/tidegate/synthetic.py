@@ -6,31 +6,19 @@ and prices are those of a real job (tidegate/sim/synthetic.h); all times are mod
 import math
 import resource
 import time
-from dataclasses import dataclass
 
 from . import _core
 from .errors import Error
-from .policies import Policy, parse
+from .policies import Policy
+from .runs import BASELINES, Run, check_range, choose_links, choose_runs, number, parse_seconds
 
-DEFAULT_POLICY = "topk:ratio=0.01"
 DEFAULT_COMPUTE = "80ms"
-BASELINES = {"dense fp32": "fixed:method=dense", "dense bf16": "fixed:method=bf16"}
 # An engine's all-reduce is priced as a ring, whose latency grows with the ranks. Good engines have
 # trees, so a baseline goes by whichever is faster.
 BASELINE_ROUTES = ("engine", "tree")
 MOST_RANKS, MOST_STEPS, MOST_PARAMETERS = 2**17, 10**7, 10**11
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MEGABYTE = 1e6
 LEAST_WIDTH = 120
-
-
-@dataclass
-class Run:
-    """One policy."""
-
-    name: str
-    policy: Policy
-    baseline: bool
 
 
 def add_arguments(parser) -> None:
@@ -38,11 +26,6 @@ def add_arguments(parser) -> None:
     add = group.add_argument
     add("--synthetic", action="store_true", help="no task: ranks exist only as numbers")
     add("--parameters", type=float, default=25e6, metavar="N", help="of the model (25e6)")
-    add(
-        "--link-schedule",
-        metavar="C1|C2|NAME*FACTOR|FILE",
-        help="a link that changes by step, instead of --link; see tidegate demo --help",
-    )
     add("--spread", type=float, default=0.03, metavar="S", help="of ranks' speeds (%(default)s)")
     add(
         "--stragglers",
@@ -91,8 +74,9 @@ def check(arguments) -> tuple[dict, list[Run]]:
     """The job, and the policies to run it with. All mistakes are found here."""
     from .cli import check_writable
 
-    if not arguments.synthetic:
-        raise Error("config", "only synthetic jobs can be simulated; add --synthetic")
+    for option in ("trace", "seeds"):
+        if getattr(arguments, option) is not None:
+            raise Error("config", f"--{option}: a synthetic job has none; leave it out")
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)
     check_range("--steps", arguments.steps, 1, MOST_STEPS)
     check_range("--parameters", arguments.parameters, 1, MOST_PARAMETERS)
@@ -116,50 +100,13 @@ def check(arguments) -> tuple[dict, list[Run]]:
         "noise": arguments.noise,
         "seed": seeds[0],
     }
-    return job, choose_runs(arguments, job)
+    if job["compute"] == 0:
+        raise Error("config", "--compute 0: ranks must compute; write for example 30ms")
 
+    def check_policy(policy: Policy) -> None:  # one step raises what is wrong, also with the job
+        _core.simulate_synthetic(policy.name, policy.options, **{**job, "steps": 1})
 
-def check_range(option: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise Error("config", f"{option} {value:g}: must be between {low:g} and {high:g}")
-
-
-def choose_links(arguments) -> _core.LinkSchedule:
-    if arguments.link_schedule is None:
-        return _core.LinkSchedule(arguments.link)
-    return _core.find_link_schedule(arguments.link_schedule, arguments.steps)
-
-
-def choose_runs(arguments, job: dict) -> list[Run]:
-    runs = []
-    if not arguments.no_baselines:
-        runs = [Run(name, parse(text), True) for name, text in BASELINES.items()]
-    for text in arguments.policy or [DEFAULT_POLICY]:
-        if text in [each.name for each in runs]:
-            raise Error("config", f'--policy "{text}" is given twice')
-        runs.append(Run(text, choose_policy(text), False))
-    for each in runs:  # one step raises what is wrong with the options, or with the job
-        _core.simulate_synthetic(each.policy.name, each.policy.options, **{**job, "steps": 1})
-    return runs
-
-
-def choose_policy(text: str) -> Policy:
-    """NAME:KEY=VALUE,... or, short for fixed:method=METHOD,..., METHOD:KEY=VALUE,..."""
-    policy = parse(text)
-    if policy.name in {row["name"] for row in _core.methods()}:
-        return Policy("fixed", {"method": policy.name, **policy.options})
-    return policy
-
-
-def parse_seconds(option: str, text: str) -> float:
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-    try:
-        seconds = float(digits) * UNITS[text.strip()[len(digits) :]]
-    except (ValueError, KeyError):
-        seconds = math.nan
-    if not 0 < seconds < 1e6:
-        raise Error("config", f'{option} "{text}": write for example 30ms or 0.2s')
-    return seconds
+    return job, choose_runs(arguments, check_policy)
 
 
 # --- the runs ---
@@ -287,10 +234,6 @@ def show(summary: dict) -> None:
     console.print(table)
     for line in (*choice_lines(summary), *remarks(summary)):
         console.print(line, soft_wrap=True)
-
-
-def number(value: float | None, form: str, unit: str = "") -> str:
-    return "-" if value is None else format(value, form) + unit
 
 
 def changes(summary: dict, row: dict) -> str:

@@ -1,32 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """N virtual workers in one process: real gradients of the user's model and data through the real
 exchange, rank by rank in lockstep. What it says about bytes and convergence is what a cluster of N
-would see; seconds on the wire are modelled from the link's description.
+would see; seconds are modelled from the link's description and the time that computing takes.
 
     task = tidegate.Task(model, optimizer, batches, loss, evaluate)
     cluster = tidegate.VirtualCluster(task, ranks=16, policy="fixed", method="topk", ratio=0.01)
     print(cluster.run(steps=200))
 
 One model serves all workers: after every step they would hold the same parameters, bit for bit.
-Buffers (batch-norm statistics) are therefore those of all workers in turn, where DDP would keep
-rank 0's.
+Buffers (batch-norm statistics) are rank 0's, as with DDP: every worker's forward starts from them.
+Small models are fastest with torch.set_num_threads(1), which is also what torchrun gives a process.
 """
 
+import contextlib
+import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
 
 import torch
 
-from . import _core
+from . import _core, bucket_table, snapshots
 from .attach import DEPTH, _resolve_policy, _trace_path
 from .errors import Error
+from .gradients import Gradients
 from .tasks import Task, find
+from .worker_batches import WorkerBatches, seed_torch
 
-BUCKET_MB = 25.0  # as DDP
-MISSING = object()  # in place of a batch
-FIRST_BUCKET_MB = 1.0
+LAST_LOSSES = 20  # steps over which the final loss is averaged
+
+UNLIMITED = (math.inf, 0.0)  # bytes per second and latency, where no link is described
 
 
 @dataclass
@@ -39,7 +43,10 @@ class Outcome:
     bytes_sent: float
     dense_bytes: float
     link: str
-    modelled_wire_seconds: float | None  # collectives one after another, nothing overlapped
+    compute_seconds: float  # of one worker and step, given or measured
+    modelled_wire_seconds: float | None  # during which bytes are on the wire
+    modelled_exposed_seconds: float | None  # during which computing waits for them
+    modelled_seconds: float | None  # all steps, on the link, overlapped as in a real job
     seconds: float  # this process took
     choices: dict[str, int]
     roots: dict[int, int]
@@ -53,14 +60,26 @@ class Outcome:
 
 
 class VirtualCluster:
-    """See the module. `hosts` names the host of every rank, for routes by host; the other options
-    are those of tidegate.attach."""
+    """See the module. Options that tidegate.attach does not have:
+
+    hosts            the host of every rank, for routes by host
+    bucket_mb        as DDP's bucket_cap_mb
+    buckets          names of parameters, bucket by bucket, instead of DDP's tables
+    link             "100mbit,2ms", or a schedule (tidegate simulate --link-schedule)
+    compute_seconds  what forward and backward of one worker take; measured if not given, which no
+                     two runs do alike
+    calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
+                     price
+    seed             of a task that is given by name, and of dropout, which depends on seed, step
+                     and worker only
+    check            compares the results of all ranks after every step, which costs a little
+    """
 
     def __init__(
         self,
-        task: Task | Callable[[], Task] | str,
+        task: Task | Callable[..., Task] | str,
         ranks: int,
-        link: str = "",
+        link: "str | _core.LinkSchedule" = "",
         *,
         policy="fixed",
         method=None,
@@ -71,20 +90,23 @@ class VirtualCluster:
         exclude=(),
         trace=None,
         hosts: list[int] | None = None,
-        bucket_mb: float = BUCKET_MB,
+        bucket_mb: float | None = None,
+        buckets: bucket_table.Table | None = None,
+        compute_seconds: float | None = None,
+        seed: int = 0,
         check: bool = False,
+        calibrate: bool | None = None,
     ):
-        """check = compares the results of all ranks after every step, which costs a little."""
         if not isinstance(ranks, int) or ranks < 1:
             raise Error("config", f"ranks {ranks!r}: must be a whole number, 1 or more")
-        if link:
-            _core.parse_link(link)
-        self.task = find(task)
-        self.ranks = ranks
-        self.link = link
-        self._check = check
+        schedule = _core.LinkSchedule(link) if link and isinstance(link, str) else link
+        if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
+            raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
+        self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed)
+        # Of modelled time: this process's own would make runs differ.
+        self._clock = _core.ModelledClock()
         self._sessions = [
             _core.Session(
                 worker,
@@ -94,25 +116,40 @@ class VirtualCluster:
                 exclude=[exclude] if isinstance(exclude, str) else list(exclude),
                 depth=DEPTH,
                 trace=_trace_path(trace, worker),
-                emulated=link,
+                emulated=link if isinstance(link, str) else link.describe(),
                 hosts=list(hosts or []),
+                clock=self._clock,
             )
             for worker in range(ranks)
         ]
-        self._buckets = make_buckets(self.task.model, bucket_mb)
-        self._buffers = [  # of every rank, one per bucket
-            [torch.zeros(sum(p.numel() for _, p in bucket)) for bucket in self._buckets]
-            for _ in range(ranks)
-        ]
-        for session in self._sessions:
-            for index, bucket in enumerate(self._buckets):
-                session.lay_out(
-                    index,
-                    [(name, p.numel(), p.shape[0] if p.dim() > 1 else 0) for name, p in bucket],
-                )
-        self._modelled_seconds = 0.0
-        self._batches = self._all_batches()
+        self.ranks = ranks
+        self.link = link if isinstance(link, str) else link.describe()
+        self._schedule = schedule or None
+        self._hosts = len(set(hosts)) if hosts else ranks
+        self._job = _core.ModelledJob(self._sessions, self._clock, DEPTH)
+        if self._sessions[0].reacts() if calibrate is None else calibrate:
+            for session in self._sessions:
+                session.start_from(self._network(0))
         self.losses: list[float] = []  # of every step, the mean over workers
+        self._seed = seed
+        self._check = check
+        self._bucket_mb = bucket_mb
+        self._parameters = bucket_table.trained_parameters(self.task.model)
+        self._has_buffers = any(True for _ in self.task.model.buffers())
+        self._follows_ddp = buckets is None
+        self._filled: list[str] = []  # parameters, as the first backward fills them
+        self._lay_out(
+            [list(self._parameters)]
+            if buckets is None
+            else bucket_table.check(buckets, self._parameters)
+        )
+        self._batches = WorkerBatches(self.task.batches, ranks, seed)
+        self._given_compute = compute_seconds
+        self._computed: list[float] = []  # seconds of one worker, step by step
+        self._modelled: list[tuple] = []  # seconds of each step: in all, exposed, on the wire
+        self._counts = snapshots.Counts(self._sessions)
+
+    # --- running ---
 
     def run(self, steps: int, progress: Callable[[int, float], None] | None = None) -> Outcome:
         """Trains on for `steps` steps. progress(step, loss) is called after each."""
@@ -121,114 +158,196 @@ class VirtualCluster:
             loss = self.step()
             if progress:
                 progress(len(self.losses), loss)
-        self.task.model.eval()
-        figures = self.task.evaluate(self.task.model) if self.task.evaluate else {}
-        self.task.model.train()
-        totals = [session.totals() for session in self._sessions]
-        last = self.losses[-20:]
+        counts = self._counts.now()
+        last = self.losses[-LAST_LOSSES:]
+        figures = self.evaluate()
         return Outcome(
             steps=len(self.losses),
             loss=sum(last) / max(1, len(last)),
             figures=figures,
-            bytes_sent=sum(t["bytes_sent"] for t in totals) / self.ranks,
-            dense_bytes=totals[0]["dense_bytes"],
+            bytes_sent=counts["bytes_sent"] / self.ranks,
+            dense_bytes=counts["dense_bytes"],
             link=self.link,
-            modelled_wire_seconds=self._modelled_seconds if self.link else None,
+            compute_seconds=self.compute_seconds,
+            modelled_wire_seconds=self._sum(2),
+            modelled_exposed_seconds=self._sum(1),
+            modelled_seconds=self._sum(0),
             seconds=time.monotonic() - began,
-            choices=totals[0]["choices"],
-            roots=totals[0]["roots"],
+            choices=counts["choices"],
+            roots=counts["roots"],
         )
+
+    def evaluate(self) -> dict[str, float]:
+        """The task's figures, as the model is now."""
+        if self.task.evaluate is None:
+            return {}
+        training = [module for module in self.task.model.modules() if module.training]
+        self.task.model.eval()
+        try:
+            with torch.no_grad():
+                return self.task.evaluate(self.task.model)
+        finally:
+            for module in training:
+                module.training = True
 
     def step(self) -> float:
         """One step of all workers. Returns the mean of their losses."""
-        total = 0.0
-        for worker, batch in enumerate(next(self._batches)):
-            self.task.optimizer.zero_grad(set_to_none=True)
-            loss = self.task.loss(self.task.model, batch)
-            loss.backward()
-            total += loss.item()
-            self._collect(self._buffers[worker])
+        with random_state_kept():
+            batches = self._batches.next()
+            loss = self._compute_gradients(batches)
         self._average()
-        self._hand_out(self._buffers[0])
+        self._gradients.hand_out()
+        if self.task.before_step is not None:
+            self.task.before_step(self.task.model)
         self.task.optimizer.step()
         if self.task.scheduler is not None:
             self.task.scheduler.step()
-        self.losses.append(total / self.ranks)
-        return self.losses[-1]
+        self.losses.append(loss)
+        if self._filled:
+            self._rebuild_buckets()
+        return loss
 
-    def _all_batches(self) -> Iterator[list]:
-        """One batch per worker and step, epoch after epoch."""
-        epoch = 0
-        while True:
-            sources = [self.task.batches(w, self.ranks, epoch) for w in range(self.ranks)]
-            any_came = False
-            for batches in zip_longest(*sources, fillvalue=MISSING):
-                short = [w for w, batch in enumerate(batches) if batch is MISSING]
-                if short:
-                    raise Error(
-                        "config",
-                        f"worker {short[0]} of {self.ranks} has fewer batches than others; every "
-                        "worker must have equally many",
-                    )
-                any_came = True
-                yield list(batches)
-            if not any_came:
-                raise Error("config", f"the task has no batches for {self.ranks} workers")
-            epoch += 1
+    # --- time ---
 
-    def _collect(self, buffers: list[torch.Tensor]) -> None:
-        for bucket, buffer in zip(self._buckets, buffers, strict=True):
-            at = 0
-            for _, parameter in bucket:
-                part = buffer[at : at + parameter.numel()]
-                if parameter.grad is None:
-                    part.zero_()
-                else:
-                    part.copy_(parameter.grad.reshape(-1))
-                at += parameter.numel()
+    @property
+    def compute_seconds(self) -> float:
+        """Forward and backward of one worker: as given, or the median of what this process took."""
+        if self._given_compute is not None:
+            return self._given_compute
+        return statistics.median(self._computed) if self._computed else 0.0
+
+    def _network(self, step: int) -> "_core.Network":
+        link = self._schedule.at(step) if self._schedule else UNLIMITED
+        return _core.Network(self.ranks, self._hosts, link)
+
+    def _sum(self, figure: int) -> float | None:
+        return sum(step[figure] for step in self._modelled) if self._schedule else None
+
+    # --- going back ---
+
+    def snapshot(self) -> dict:
+        """Everything that the following steps depend on; may be written with torch.save. What an
+        owner or a method holds moves into the residuals, and statistics start anew, here as after
+        a restore: both go on alike."""
+        sessions = snapshots.sessions_state(self._sessions)
+        snapshots.load_sessions(self._sessions, sessions)
+        return {
+            "version": snapshots.VERSION,
+            "ranks": self.ranks,
+            "table": self._table,
+            "place": (self._batches.epoch, self._batches.index),
+            "losses": list(self.losses),
+            "modelled": list(self._modelled),
+            "counts": self._counts.now(),
+            "sessions": sessions,
+            "training": snapshots.training_state(self.task),
+            "random": torch.get_rng_state(),
+        }
+
+    def restore(self, snapshot: dict) -> None:
+        """Goes on from a snapshot of this cluster, or of one that was made alike."""
+        snapshots.check(snapshot, self.ranks, self.task.model)
+        table = bucket_table.check(snapshot["table"], self._parameters)
+        snapshots.load_training(self.task, snapshot["training"])
+        if table != self._table:
+            self._lay_out(table)
+        snapshots.load_sessions(self._sessions, snapshot["sessions"])
+        self._counts.restart(snapshot["counts"])
+        self._batches.go_to(*snapshot["place"])
+        self.losses = list(snapshot["losses"])
+        self._modelled = list(snapshot["modelled"])
+        torch.set_rng_state(snapshot["random"])
+
+    # --- one step ---
+
+    def _compute_gradients(self, batches: list) -> float:
+        total, began = 0.0, time.perf_counter()
+        model, step = self.task.model, len(self.losses)
+        start = copies(model.buffers()) if self._has_buffers else []
+        kept = start
+        for worker, batch in enumerate(batches):
+            if worker > 0 and start:
+                put_back(model.buffers(), start)
+            self._gradients.clear()
+            seed_torch(self._seed, "step", step, worker)
+            watched = worker == 0 and step == 0 and self._follows_ddp
+            with self._watch_backward() if watched else contextlib.nullcontext():
+                loss = self.task.loss(model, batch)
+                loss.backward()
+            total += loss.item()
+            self._gradients.collect(worker)
+            if worker == 0 and start:
+                kept = copies(model.buffers())
+        if start:
+            put_back(model.buffers(), kept)
+        self._computed.append((time.perf_counter() - began) / self.ranks)
+        return total / self.ranks
 
     def _average(self) -> None:
-        for index in range(len(self._buckets)):
-            last = index + 1 == len(self._buckets)
-            for session, buffers in zip(self._sessions, self._buffers, strict=True):
-                buffer = buffers[index]
-                session.submit(buffer.data_ptr(), 4 * buffer.numel(), last=last)
-        self._modelled_seconds += _core.run_lockstep(self._sessions, self.link)
+        compute = self.compute_seconds
+        ready = self._job.begin_step(self._gradients.elements(), compute)
+        self._gradients.submit(self._sessions, ready)
+        self._modelled.append(self._job.finish_step(self._network(len(self.losses)), compute))
         for session in self._sessions:
             session.take_finished()
         if self._check:
-            for worker, buffers in enumerate(self._buffers):
-                for index, buffer in enumerate(buffers):
-                    if not torch.equal(buffer, self._buffers[0][index]):
-                        raise Error("numeric", f"rank {worker} differs from rank 0: bucket {index}")
+            self._gradients.check_equal()
 
-    def _hand_out(self, buffers: list[torch.Tensor]) -> None:
-        for bucket, buffer in zip(self._buckets, buffers, strict=True):
-            at = 0
-            for _, parameter in bucket:
-                part = buffer[at : at + parameter.numel()]
-                parameter.grad = part.view_as(parameter).clone()
-                at += parameter.numel()
+    # --- buckets ---
 
+    def _lay_out(self, table: bucket_table.Table) -> None:
+        self._table = table
+        self._gradients = Gradients(self.ranks, self._parameters, table)
+        for index, names in enumerate(table):
+            layers = [layer(name, self._parameters[name]) for name in names]
+            for session in self._sessions:
+                session.lay_out(index, layers)
 
-def make_buckets(model, bucket_mb: float) -> list[list[tuple[str, torch.nn.Parameter]]]:
-    """Parameters in the order in which backward fills them, cut as DDP does: a small first bucket,
-    then full ones."""
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if not trained:
-        raise Error("config", "no parameter of the model requires a gradient: nothing to average")
-    for name, parameter in trained:
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise Error(
-                "unsupported",
-                f'parameter "{name}" is {parameter.dtype} on {parameter.device}: a virtual cluster '
-                "takes fp32 on the CPU",
+    @contextlib.contextmanager
+    def _watch_backward(self) -> Iterator[None]:
+        """Notes the order in which parameters get their gradients."""
+        filled: dict[str, None] = {}  # as an ordered set
+        hooks = [
+            parameter.register_post_accumulate_grad_hook(
+                lambda _, name=name: filled.setdefault(name)
             )
-    buckets, room = [[]], min(FIRST_BUCKET_MB, bucket_mb) * 2**20
-    for name, parameter in reversed(trained):
-        if buckets[-1] and room < 4 * parameter.numel():
-            buckets.append([])
-            room = bucket_mb * 2**20
-        buckets[-1].append((name, parameter))
-        room -= 4 * parameter.numel()
-    return buckets
+            for name, parameter in self._parameters.items()
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        absent = [name for name in reversed(self._parameters) if name not in filled]
+        self._filled = [*filled, *absent]
+
+    def _rebuild_buckets(self) -> None:
+        """After the first step, as DDP does."""
+        filled = {name: self._parameters[name] for name in self._filled}
+        self._filled = []
+        self._lay_out(bucket_table.cut(filled, self._bucket_mb))
+
+
+def layer(name: str, parameter: torch.nn.Parameter) -> tuple[str, int, int]:
+    """As a session is told of it."""
+    return name, parameter.numel(), parameter.shape[0] if parameter.dim() > 1 else 0
+
+
+def copies(tensors) -> list[torch.Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+@torch.no_grad()
+def put_back(tensors, copied: list[torch.Tensor]) -> None:
+    for tensor, copy in zip(tensors, copied, strict=True):
+        tensor.copy_(copy)
+
+
+@contextlib.contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Torch's random numbers go on afterwards as if nothing had been drawn."""
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)

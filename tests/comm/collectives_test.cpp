@@ -43,6 +43,22 @@ TEST_P(CollectivesOf, AllReduceLeavesTheSumOnEveryRank) {
   for (const auto& mine : data) EXPECT_EQ(mine, sum);
 }
 
+TEST_P(CollectivesOf, AllReduceSumsEveryElementOfALongVector) {
+  constexpr std::size_t kElements = 10'001;  // more than is summed up at once
+  PerRank<float> data(static_cast<std::size_t>(ranks_), std::vector<float>(kElements));
+  std::vector<float> sum(kElements);
+  for (std::size_t rank = 0; rank < data.size(); ++rank) {
+    for (std::size_t i = 0; i < kElements; ++i) {
+      data[rank][i] = static_cast<float>(i * (rank + 1));
+      sum[i] += data[rank][i];
+    }
+  }
+  std::vector<Request> requests;
+  for (auto& mine : data) requests.push_back(AllReduce{bytes_in(mine)});
+  perform(requests);
+  for (const auto& mine : data) EXPECT_EQ(mine, sum);
+}
+
 TEST_P(CollectivesOf, AllGatherLeavesEverythingInRankOrderOnEveryRank) {
   PerRank<int> mine;
   PerRank<int> all(static_cast<std::size_t>(ranks_), std::vector<int>(2 * ranks_));

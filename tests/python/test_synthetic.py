@@ -122,11 +122,6 @@ def test_a_mistake_is_told_in_one_line_before_anything_runs(capsys, options, adv
     assert err.count("\n") == 1
 
 
-def test_without_synthetic_it_says_so(capsys):
-    assert cli.main(["simulate", "--ranks", "4"]) == 2
-    assert "--synthetic" in capsys.readouterr().err
-
-
 def test_an_error_of_the_progress_callback_ends_the_run():
     def stop(_):
         raise KeyboardInterrupt

@@ -114,6 +114,41 @@ TEST_F(StatisticsRoundTest, RecordsOfAnotherStepAreFound) {
   EXPECT_TRUE(fails(Fault::wire, [&] { first_.complete(); }, {"rank 1"}));
 }
 
+TEST_F(StatisticsRoundTest, StartsAnewAtAnotherStep) {
+  exchange(10);
+  first_.complete();
+  ASSERT_NE(first_.begin_step(12), nullptr);
+  second_.complete();
+  exchange(12);
+  first_.complete();
+  first_.restart(3);
+  EXPECT_TRUE(first_.due(3));
+  for (const std::int64_t step : {3, 4, 12, 14}) EXPECT_EQ(first_.begin_step(step), nullptr);
+}
+
+// Other ranks may have issued it already, so it takes place.
+TEST_F(StatisticsRoundTest, WhatIsUnderWayWhenItStartsAnewArrivesInVain) {
+  exchange(0);
+  first_.contribute({.step = 1});
+  second_.contribute({.step = 1});
+  first_.restart(0);
+  EXPECT_FALSE(first_.ready());
+  first_.complete();
+  second_.complete();
+  ASSERT_TRUE(first_.ready());
+  first_.issue();
+  second_.issue();
+  const std::vector<Request> requests{first_.request(), second_.request()};
+  perform(requests);
+  first_.complete();
+  EXPECT_EQ(first_.begin_step(5), nullptr);
+  second_.complete();
+  exchange(5);
+  first_.complete();
+  ASSERT_NE(first_.begin_step(7), nullptr);
+  EXPECT_EQ(first_.begin_step(7)->step, 5);
+}
+
 // --- between sessions ---
 
 using Json = nlohmann::json;
@@ -239,6 +274,37 @@ TEST(StatisticsOfSessions, AreTheSameInEveryStepOnARankThatHearsOfThemAtOnceAndO
       }
     }
   }
+}
+
+TEST(StatisticsOfSessions, AreThoseOfTheStepsThatCountAfterALoad) {
+  constexpr int kSteps = 9;
+  std::vector<Json> decisions;
+  Settings settings = schedule(changing_levels(kSteps));
+  settings.trace = [&](std::string_view line) {
+    const Json event = Json::parse(line);
+    if (event["kind"] == "decision") decisions.push_back(event);
+  };
+  settings.clock = [] { return std::int64_t{1}; };
+  Job job(1, settings);
+  std::optional<State> saved;
+  const auto advance = [&](int from) {
+    decisions.clear();
+    for (int step = from; step < kSteps; ++step) {
+      if (step == 3) saved = job.at(0).state();
+      Vectors gradients = make_gradients(1, 65, static_cast<std::uint64_t>(step));
+      job.step(gradients);
+    }
+  };
+  advance(0);
+  ASSERT_EQ(decisions.back()["statistics"]["step"], 6);
+  job.at(0).load(*saved);
+  advance(3);
+  ASSERT_EQ(decisions.size(), 6u);
+  EXPECT_TRUE(decisions[0]["statistics"].is_null());
+  EXPECT_TRUE(decisions[1]["statistics"].is_null());
+  EXPECT_EQ(decisions[2]["statistics"]["step"], 3);
+  EXPECT_EQ(decisions[3]["statistics"]["step"], 3);
+  EXPECT_EQ(decisions[4]["statistics"]["step"], 5);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tidegate/comm/collectives.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -15,13 +16,22 @@ void copy(std::span<const std::byte> from, std::span<std::byte> to) {
   if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
 }
 
+// Block by block, so that the sum stays in the cache until everybody has it.
 void all_reduce(std::span<const Request> requests) {
+  constexpr std::size_t kBlock = 16384;  // bytes
+  alignas(64) std::array<std::byte, kBlock> block;
   const auto& first = std::get<AllReduce>(requests[0]);
-  std::vector<std::byte> sum(first.data.begin(), first.data.end());
-  for (const Request& request : requests.subspan(1)) {
-    add_elements(sum, std::get<AllReduce>(request).data, first.element, sum);
+  for (std::size_t at = 0; at < first.data.size(); at += kBlock) {
+    const std::span sum(block.data(), std::min(kBlock, first.data.size() - at));
+    const auto part_of = [&](const Request& request) {
+      return std::get<AllReduce>(request).data.subspan(at, sum.size());
+    };
+    copy(part_of(requests[0]), sum);
+    for (const Request& request : requests.subspan(1)) {
+      add_elements(sum, part_of(request), first.element, sum);
+    }
+    for (const Request& request : requests) copy(sum, part_of(request));
   }
-  for (const Request& request : requests) copy(sum, std::get<AllReduce>(request).data);
 }
 
 void all_gather(std::span<const Request> requests) {

@@ -29,6 +29,12 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   return agreed_.step >= 0 ? &agreed_ : nullptr;
 }
 
+void AgreedRecords::restart(std::int64_t step) {
+  arrived_.clear();
+  agreed_ = {};
+  next_due_ = step;
+}
+
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period) {
   double round = 0;
   double step = 0;

@@ -34,6 +34,9 @@ class AgreedRecords {
   // Called at the start of a step: what policies may see in it, or null.
   const Statistics* begin_step(std::int64_t step);
 
+  // The job goes on at another step, as one that begins there.
+  void restart(std::int64_t step);
+
  private:
   const std::int64_t dense_period_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used

@@ -8,6 +8,11 @@ void Learned::start_from(const Network& network) {
   priced_ = true;
 }
 
+void Learned::restart() {
+  learned_from_ = -1;
+  transfers_.clear();
+}
+
 std::vector<NetworkChange> Learned::learn(const Statistics* statistics) {
   std::vector<NetworkChange> changes;
   if (!statistics || statistics->step == learned_from_) return changes;

@@ -22,6 +22,9 @@ class Learned {
   // go by price.
   void start_from(const Network& network);
 
+  // The job goes on at another step: what is known stays, what was on its way is void.
+  void restart();
+
   // From records that have become old enough, once each; null = none have. Returns the changes of
   // the network that they give away.
   std::vector<NetworkChange> learn(const Statistics* statistics);

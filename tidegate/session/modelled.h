@@ -3,48 +3,47 @@
 // is modelled (network/step_time.h). What compressing and decoding takes is measured as it happens.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "tidegate/network/step_time.h"
 #include "tidegate/session/lockstep.h"
 
 namespace tidegate {
 
-// Stands still but for the time that this thread computes, and for what is added to it. All
-// sessions of a modelled job have the same one, in their Settings.
+// Modelled time, the same for all sessions of a job: moves only when it is told to. It leaves out
+// what compressing takes, which no two runs measure alike, so that what sessions see repeats itself.
 class ModelledClock {
  public:
-  ModelledClock();
-  std::int64_t now() const;
-  void advance(Seconds seconds);
-  // From here on it counts from `seconds`, whatever was computed meanwhile.
-  void set(Seconds seconds);
+  std::int64_t now() const { return nanoseconds_; }
+  void advance(Seconds by) { nanoseconds_ += static_cast<std::int64_t>(by.count() * 1e9); }
+
+  // For the sessions' Settings: this clock, and for compressing and decoding the time that this
+  // thread computes.
+  static void give(const std::shared_ptr<ModelledClock>& clock, Settings& settings);
 
  private:
-  std::int64_t modelled_;
-  std::int64_t computed_before_;
+  std::int64_t nanoseconds_ = 1'000'000'000;  // zero would mean "not given" to a session
 };
 
 class ModelledJob {
  public:
-  // sessions[r] is rank r's; their clock must be `clock`. `depth` as in their settings.
-  ModelledJob(std::vector<Session*> sessions, ModelledClock& clock, int depth);
+  // sessions[r] is rank r's; their clock is `clock`, their depth `depth`.
+  ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock, int depth);
 
-  // The buckets of one step have been submitted to all sessions with the times given by
-  // when_ready(). Drives them to their end.
-  StepTime run(const Network& network, Seconds compute, std::span<const Seconds> ready);
-
-  // For ReadyBucket::ready: a time since the step began, on the clock.
-  std::int64_t when_ready(Seconds since_the_step_began) const;
-
-  // Modelled time since the job began.
-  Seconds elapsed() const { return elapsed_; }
+  // Of one step: when each bucket becomes ready, for ReadyBucket::ready.
+  std::vector<std::int64_t> begin_step(std::span<const Seconds> ready);
+  // The buckets have been submitted to all sessions; drives them to their end, and says how long
+  // the step would have taken.
+  StepTime finish_step(const Network& network, Seconds compute);
 
  private:
   std::vector<Session*> sessions_;
-  ModelledClock& clock_;
+  std::shared_ptr<ModelledClock> clock_;
   const int depth_;
-  Seconds elapsed_{0};
+  std::vector<Seconds> ready_;  // of the step
+  std::int64_t began_ = 0;
 };
 
 }  // namespace tidegate

@@ -18,6 +18,11 @@ constexpr std::int64_t kNoticeable = 50'000;  // nanoseconds; a wait that is lon
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
+Settings with_clocks(Settings settings) {
+  if (!settings.work_clock) settings.work_clock = settings.clock;
+  return settings;
+}
+
 Place checked(Place place) {
   if (place.ranks < 1 || place.rank < 0 || place.rank >= place.ranks) {
     fail(Fault::config, "rank ", place.rank, " of ", place.ranks, " ranks does not exist");
@@ -54,7 +59,7 @@ void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
 
 Session::Session(Place place, Settings settings)
     : place_(checked(place)),
-      settings_(std::move(settings)),
+      settings_(with_clocks(std::move(settings))),
       policy_(make_policy(settings_.policy, settings_.options)),
       shared_{checked_topology(place_, settings_.hosts),
               Workers(checked_threads(settings_.threads)),
@@ -123,12 +128,13 @@ std::optional<Ticket> Session::next() {
     admit(ready);
   }
   if (!pipeline_) return std::nullopt;
-  const std::int64_t before = settings_.clock();
+  const std::int64_t before = settings_.work_clock();
   const std::optional<Ticket> ticket = pipeline_->next();
   if (!ticket) return std::nullopt;
+  const std::int64_t worked = settings_.work_clock() - before;
   const std::int64_t now = settings_.clock();
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket->bucket)];
-  figures.compress_seconds += seconds(now - before);
+  figures.compress_seconds += seconds(worked);
   figures.bytes_sent += bytes_sent(pipeline_->request(*ticket), extent());
   issued_at_[{ticket->bucket, ticket->round}] = now;
   wire_starts(now);
@@ -146,7 +152,8 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (issued.empty()) {
     fail(Fault::config, "round ", ticket.round, " of bucket ", ticket.bucket, " was never issued");
   }
-  const double on_wire = seconds(arrived - issued.mapped());
+  const bool told = took != kByClock && std::isfinite(took);
+  const double on_wire = told ? took : seconds(arrived - issued.mapped());
   // What came before it occupied the wire until it arrived.
   if (took == kByClock) took = seconds(arrived - std::max(issued.mapped(), last_arrival_));
   last_arrival_ = arrived;
@@ -161,12 +168,14 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   learned_.transfers().note(step_, ticket, round_of(asked), takes_part ? took : kUnknown);
   foreign_finite_ = foreign_finite_ && finite;
   wire_ends(arrived);
+  if (told) figures_.record.wire_seconds += took;
   note("arrive", ticket.bucket, ticket.round, arrived);
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket.bucket)];
   figures.wire_seconds += on_wire;
   const std::size_t finished = finished_.size();
+  const std::int64_t before = settings_.work_clock();
   pipeline_->complete(ticket);
-  const double computing = seconds(settings_.clock() - arrived);
+  const double computing = seconds(settings_.work_clock() - before);
   const bool was_last_round = finished_.size() > finished;
   (was_last_round ? figures.decode_seconds : figures.compress_seconds) += computing;
   if (pipeline_->finished()) finish_step();
@@ -435,6 +444,10 @@ void Session::load(const State& state) {
   for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
   shared_.memories = state.memories;
   step_ = state.step;
+  statistics_.restart(step_);
+  learned_.restart();
+  step_began_ = 0;  // what lies between is no step
+  last_record_seconds_ = 0;
 }
 
 // Of a layer that has been laid out, though nothing waits for it yet.

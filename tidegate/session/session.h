@@ -42,6 +42,7 @@ struct Settings {
   std::string emulated;  // the link that times are emulated for, if they are
   TraceSink trace;       // empty = no trace
   Clock clock = monotonic_nanoseconds;
+  Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
 };
 
 // Sums since the session began.

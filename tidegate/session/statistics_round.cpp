@@ -43,8 +43,17 @@ void StatisticsRound::complete() {
                         stamp_of(*in_flight_, static_cast<int>(rank)),
                         std::as_writable_bytes(std::span(&statistics.ranks[rank], 1)));
   }
-  records_.arrived(std::move(statistics));
   in_flight_.reset();
+  if (void_rounds_ > 0) {
+    --void_rounds_;
+    return;
+  }
+  records_.arrived(std::move(statistics));
+}
+
+void StatisticsRound::restart(std::int64_t step) {
+  records_.restart(step);
+  void_rounds_ = (queued_ ? 1 : 0) + (in_flight_ ? 1 : 0);
 }
 
 }  // namespace tidegate

@@ -36,10 +36,15 @@ class StatisticsRound {
   // Called at the start of a step: what policies may see in it, or null.
   const Statistics* begin_step(std::int64_t step) { return records_.begin_step(step); }
 
+  // The job goes on at another step, as one that begins there. A round that others may be waiting
+  // for still takes place, but what it brings belongs to steps that are void.
+  void restart(std::int64_t step);
+
  private:
   const Place place_;
   std::optional<Record> queued_;
   std::optional<std::int64_t> in_flight_;  // the step whose records are on their way
+  int void_rounds_ = 0;                    // of those queued and in flight
   AgreedRecords records_;
   Request request_;
   Buffer<std::byte> mine_;
