@@ -21,12 +21,11 @@ import torch
 
 from . import _core
 from .attach import DEPTH, _resolve_policy, _trace_path
+from .buckets import BUCKET_MB, cut
 from .errors import Error
 from .tasks import Task, find
 
-BUCKET_MB = 25.0  # as DDP
 MISSING = object()  # in place of a batch
-FIRST_BUCKET_MB = 1.0
 
 
 @dataclass
@@ -212,8 +211,7 @@ class VirtualCluster:
 
 
 def make_buckets(model, bucket_mb: float) -> list[list[tuple[str, torch.nn.Parameter]]]:
-    """Parameters in the order in which backward fills them, cut as DDP does: a small first bucket,
-    then full ones."""
+    """The model's trained parameters as buckets, in the order in which backward fills them."""
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not trained:
         raise Error("config", "no parameter of the model requires a gradient: nothing to average")
@@ -224,11 +222,4 @@ def make_buckets(model, bucket_mb: float) -> list[list[tuple[str, torch.nn.Param
                 f'parameter "{name}" is {parameter.dtype} on {parameter.device}: a virtual cluster '
                 "takes fp32 on the CPU",
             )
-    buckets, room = [[]], min(FIRST_BUCKET_MB, bucket_mb) * 2**20
-    for name, parameter in reversed(trained):
-        if buckets[-1] and room < 4 * parameter.numel():
-            buckets.append([])
-            room = bucket_mb * 2**20
-        buckets[-1].append((name, parameter))
-        room -= 4 * parameter.numel()
-    return buckets
+    return cut(trained, lambda named: 4 * named[1].numel(), bucket_mb)
