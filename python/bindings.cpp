@@ -335,4 +335,5 @@ NB_MODULE(_core, module) {
   tidegate::bind_session(module);
   tidegate::bind_tables(module);
   tidegate::bind_sim(module);
+  tidegate::bind_plan(module);
 }

@@ -60,6 +60,7 @@ def make_parser() -> Parser:
     add_demo(commands)
     add_probe(commands)
     add_simulate(commands)
+    add_plan(commands)
     add_bench(commands)
     add_methods(commands)
     add_table(
@@ -228,6 +229,57 @@ def add_simulate(commands) -> None:
     parser.set_defaults(run=run_simulate)
 
 
+def add_plan(commands) -> None:
+    summary = "tell which method, level and route would make a step fastest on your network"
+    parser = commands.add_parser(
+        "plan",
+        help=summary,
+        description="Tells before training which method, level and route would make a step "
+        "fastest. Times are modelled\nfrom the network, the sizes of the model, how long a step "
+        "computes, and what compressing takes,\nwhich is measured on this machine (some seconds).",
+        epilog="Examples:\n"
+        "  tidegate plan --parameters 25e6 --ranks 8 --link 1gbit,0.5ms --compute 80ms\n"
+        "  tidegate plan --model mymodels:resnet --probe probe.json --compute 80ms\n"
+        "  tidegate plan --shapes shapes.json --ranks 16 --hosts 4 --link 10gbit,50us "
+        "--compute 200ms --plot plan.svg",
+    )
+    add = parser.add_argument
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("--parameters", type=positive, metavar="N", help="of a model, such as 25e6")
+    model.add_argument(
+        "--shapes",
+        metavar="FILE",
+        help='a model\'s parameters in its order: JSON [["conv1.weight", [64, 3, 7, 7]], ...] or '
+        "lines such as conv1.weight,64x3x7x7",
+    )
+    model.add_argument("--model", metavar="MODULE:FUNCTION", help="that returns a torch module")
+    network = parser.add_mutually_exclusive_group(required=True)
+    network.add_argument(
+        "--link", metavar="RATE,LATENCY", help="rate per rank and direction, one-way latency"
+    )
+    network.add_argument("--probe", metavar="FILE", help="as tidegate probe --json wrote it")
+    add("--ranks", type=int, metavar="N", help="that share the work; of the probe if left out")
+    add("--hosts", type=int, metavar="N", help="that the ranks run on (one each)")
+    add(
+        "--compute",
+        required=True,
+        metavar="TIME",
+        help="of a step without any exchange: forward, backward, optimiser; such as 80ms",
+    )
+    add(
+        "--compression",
+        choices=("measured", "none"),
+        default="measured",
+        help="what compressing takes: measured here, or no time (%(default)s)",
+    )
+    add("--top", type=int, default=15, metavar="N", help="rows to show (%(default)s)")
+    add("--all", action="store_true", help="show all rows, and every route")
+    add("--plot", metavar="FILE", help="step over rate of the link, as .svg, .png or .pdf")
+    add_json(parser)
+    add("--quiet", action="store_true", help="show no progress, only the result")
+    parser.set_defaults(run=run_plan)
+
+
 def add_bench(commands) -> None:
     summary = "measure kernels or messages on this machine, each beside its roofline"
     parser = commands.add_parser(
@@ -296,6 +348,12 @@ def run_bench(arguments) -> int:
     from . import bench
 
     return bench.run(arguments)
+
+
+def run_plan(arguments) -> int:
+    from . import plan
+
+    return plan.run(arguments)
 
 
 def run_demo(arguments) -> int:

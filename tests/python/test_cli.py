@@ -19,12 +19,14 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
-    for text in ("demo", "probe", "simulate", "bench", "methods", "policies"):
-        assert text in out
+    for text in ("demo", "probe", "simulate", "plan", "bench", "methods", "policies"):
+        assert f"\n    {text} " in out
     assert "Start with:\n  tidegate demo" in out
 
 
-@pytest.mark.parametrize("command", ["demo", "probe", "simulate", "bench", "methods", "policies"])
+@pytest.mark.parametrize(
+    "command", ["demo", "probe", "simulate", "plan", "bench", "methods", "policies"]
+)
 def test_the_help_of_a_command_has_an_example(capsys, command):
     code, out, _ = said(capsys, command, "--help")
     assert code == 0

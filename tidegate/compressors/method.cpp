@@ -148,6 +148,16 @@ Choice cheapest_route(Choice choice, const Shape& shape, const Network* network,
   return best;
 }
 
+std::vector<Round> exchange_rounds(const Shape& shape, const Choice& choice) {
+  std::vector<Round> rounds = carried(choice.method->rounds(shape, choice), shape.ranks);
+  if (!choice.by_host) return rounds;
+  for (Round& round : rounds) round.group = Group::leaders;
+  const std::size_t bytes = 4 * shape.elements;
+  rounds.insert(rounds.begin(), {Collective::all_reduce, bytes, Route::engine, Group::host});
+  rounds.push_back({Collective::broadcast, bytes, Route::engine, Group::host});
+  return rounds;
+}
+
 std::size_t kept_elements(std::size_t elements, double ratio) {
   // The small addend keeps 0.29 * 100 from becoming 28.
   const double kept = std::floor(ratio * static_cast<double>(elements) + 1e-6);

@@ -133,6 +133,11 @@ Choice make_choice(std::string_view method, double level = 1.0, std::string_view
 Choice cheapest_route(Choice choice, const Shape& shape, const Network* network = nullptr,
                       const Choice* present = nullptr);
 
+// What an exchange by this choice asks of an engine: rings and trees as sends and receives, and by
+// host the sums inside hosts around it all. `shape.ranks` = those that run the method; by host, one
+// of each.
+std::vector<Round> exchange_rounds(const Shape& shape, const Choice& choice);
+
 // k of n: floor(ratio * n), at least one, so that a tiny bucket still gets through.
 std::size_t kept_elements(std::size_t elements, double ratio);
 

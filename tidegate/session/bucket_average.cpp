@@ -69,14 +69,7 @@ Shape BucketAverage::shape(const Choice& choice) const {
 }
 
 std::vector<Round> BucketAverage::method_rounds(std::size_t elements, const Choice& choice) const {
-  const int ranks = choice.by_host ? shared_.topology.hosts() : shared_.topology.ranks();
-  std::vector<Round> rounds =
-      carried(choice.method->rounds({elements, ranks, layers_of(elements)}, choice), ranks);
-  if (!choice.by_host) return rounds;
-  for (Round& round : rounds) round.group = Group::leaders;
-  rounds.insert(rounds.begin(), {Collective::all_reduce, 4 * elements, Route::engine, Group::host});
-  rounds.push_back({Collective::broadcast, 4 * elements, Route::engine, Group::host});
-  return rounds;
+  return exchange_rounds({elements, shape(choice).ranks, layers_of(elements)}, choice);
 }
 
 // Methods without error feedback may be given a bucket with its excluded layers.

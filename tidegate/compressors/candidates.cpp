@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/candidates.h"
+
+#include <array>
+
+namespace tidegate {
+namespace {
+
+constexpr std::array kRatios = {0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
+constexpr std::array kRanks = {8, 4, 2, 1};
+
+// By the method's first route.
+std::vector<Choice> levels_of(const Method& method) {
+  std::vector<Choice> levels;
+  switch (method.level) {
+    case Level::ratio:
+      for (const double ratio : kRatios) levels.push_back(make_choice(method.name, ratio));
+      break;
+    case Level::rank:
+      for (const int rank : kRanks) levels.push_back(make_choice(method.name, rank));
+      break;
+    case Level::none:
+      for (const int bits : method.bits)
+        levels.push_back(make_choice(method.name, 1, "auto", bits));
+      if (method.bits.empty()) levels.push_back(make_choice(method.name));
+  }
+  return levels;
+}
+
+}  // namespace
+
+bool loses_nothing(const Method& method) { return method.error_feedback || method.whole; }
+
+bool delivers_less(const Choice& choice) {
+  return choice.route == Route::owner && choice.method->owners_deliver_less;
+}
+
+std::vector<Choice> candidates(const CandidateOptions& options) {
+  std::vector<Choice> all;
+  for (const Method& method : methods()) {
+    if (options.only_without_loss && !loses_nothing(method)) continue;
+    for (Choice choice : levels_of(method)) {
+      choice.any_route = false;
+      for (const Route route : method.routes) {
+        choice.route = route;
+        choice.by_host = false;
+        all.push_back(choice);
+        choice.by_host = true;
+        if (options.by_host) all.push_back(choice);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace tidegate
