@@ -84,7 +84,7 @@ TEST(Calibration, KeepsToItsTime) {
 
 TEST(Calibration, MeasuresLessWhereLatencyTakesAllTheTimeAndSaysWhatIsDerived) {
   const Calibrated slow(8, Network(8, parse_link("1gbit,50ms")));
-  EXPECT_LE(slow.collectives(), 25);
+  EXPECT_LE(slow.collectives(), 40);
   EXPECT_EQ(slow.on(0).network.fit(Collective::all_reduce).origin, Origin::measured);
   for (const Collective other : {Collective::all_gather, Collective::broadcast,
                                  Collective::all_to_all, Collective::send_receive}) {
@@ -92,9 +92,7 @@ TEST(Calibration, MeasuresLessWhereLatencyTakesAllTheTimeAndSaysWhatIsDerived) {
   }
   const Calibrated fast(8, Network(8, parse_link("1gbit,50us")));
   for (const Collective collective : kPricedCollectives) {
-    EXPECT_EQ(fast.on(0).network.fit(collective).origin,
-              collective == Collective::broadcast ? Origin::derived : Origin::measured)
-        << name(collective);
+    EXPECT_EQ(fast.on(0).network.fit(collective).origin, Origin::measured) << name(collective);
   }
 }
 
@@ -105,9 +103,6 @@ TEST(Calibration, GivesEveryKindItsOwnPrice) {
   const Calibrated got(4, truth);
   EXPECT_NEAR(got.link(Collective::all_gather).bytes_per_second, 87.5e6, 1e5);
   EXPECT_NEAR(got.link(Collective::all_to_all).latency.count(), 1e-4, 1e-7);
-  // Broadcasts follow the all-gather.
-  EXPECT_EQ(got.link(Collective::broadcast).bytes_per_second,
-            got.link(Collective::all_gather).bytes_per_second);
 }
 
 TEST(Calibration, IsTheSameOnAllRanks) {

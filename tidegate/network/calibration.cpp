@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/comm/routes.h"
@@ -14,15 +15,17 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kTinyBytes = 64;
-constexpr int kTinyRepeats = 7;
-constexpr int kRepeats = 3;    // of each large size; their median counts
+constexpr int kTinyRepeats = 6;
+constexpr int kBlocks = 3;   // of each size; their median counts
+constexpr int kInBlock = 2;  // their mean, which is the same on ranks that run ahead of each other
 constexpr double kGrowth = 4;  // of the larger size over the smaller
 constexpr double kGuessBytes = 64e3;
 constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
-constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
-                                  Collective::all_to_all, Collective::send_receive,
-                                  Collective::swap};
+constexpr double kShare = 0.6;          // of the time is for the large ones
+constexpr std::array kMeasured = {Collective::all_reduce,   Collective::all_gather,
+                                  Collective::all_to_all,   Collective::broadcast,
+                                  Collective::send_receive, Collective::swap};
 
 double seconds_of(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
@@ -100,14 +103,20 @@ Exchange agree(Agreement& agreement, int ranks) {
                      std::as_writable_bytes(std::span(agreement.all))};
 }
 
-// The same collective several times, back to back.
-Exchange repeat(Request request, int times, const Clock& clock, std::vector<double>& seconds) {
+// The same collective several times, back to back. Roots take turns.
+Exchange repeat(Request request, int times, Place place, const Clock& clock,
+                std::vector<double>& seconds) {
   seconds.clear();
   for (int i = 0; i < times; ++i) {
+    if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = i % place.ranks;
     const std::int64_t began = clock();
     co_yield request;
     seconds.push_back(seconds_of(clock() - began));
   }
+}
+
+double mean(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 }  // namespace
@@ -140,15 +149,12 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
   double allowed = 0;
   for (std::size_t kind = 0; kind < kMeasured.size(); ++kind) {
     const Collective collective = kMeasured[kind];
-    // Connections are made by the first; its time is nobody's.
+    // The first ones make connections; their time is nobody's.
     const std::size_t tiny = contribution(collective, kTinyBytes, extent);
-    Exchange first = repeat(request(collective, tiny), 1, clock, seconds);
-    while (first.advance()) co_yield first.request();
-    Exchange short_ones = repeat(request(collective, tiny), kTinyRepeats, clock, seconds);
+    Exchange short_ones =
+        repeat(request(collective, tiny), 2 + kTinyRepeats, place, clock, seconds);
     while (short_ones.advance()) co_yield short_ones.request();
-    // Short ones are disturbed by whatever else the machine does; what they take at best is theirs.
-    std::ranges::sort(seconds);
-    agreement.mine = {seconds[kTinyRepeats / 4]};
+    agreement.mine = {median({seconds.begin() + 2, seconds.end()})};
     Exchange agreeing = agree(agreement, ranks);
     while (agreeing.advance()) co_yield agreeing.request();
     const double tiny_seconds = note(collective, tiny, agreement.over_ranks(0, false));
@@ -158,7 +164,7 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
       double wire = kGuessBytes;
       while (true) {
         const std::size_t bytes = contribution(collective, wire, extent);
-        Exchange guess = repeat(request(collective, bytes), 2, clock, seconds);
+        Exchange guess = repeat(request(collective, bytes), 2, place, clock, seconds);
         while (guess.advance()) co_yield guess.request();
         agreement.mine = {std::ranges::min(seconds)};
         Exchange agreed = agree(agreement, ranks);
@@ -172,19 +178,22 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
     }
 
     // As many bytes as a fair share of the time allows.
-    const double share = 0.5 * allowed / static_cast<double>(kMeasured.size());
-    const double large = std::min(kLargestBytes, share / (kRepeats * (1 + 1 / kGrowth) * per_byte));
+    const double share = kShare * allowed / static_cast<double>(kMeasured.size());
+    const double pairs = kBlocks * (kInBlock + 1) * (1 + 1 / kGrowth);
+    const double large = std::min(kLargestBytes, share / (pairs * per_byte));
     const std::array sizes = {contribution(collective, large / kGrowth, extent),
                               contribution(collective, large, extent)};
-    std::array<std::vector<double>, 2> times;
-    for (int i = 0; i < kRepeats; ++i) {
+    std::array<std::vector<double>, 2> blocks;
+    for (int i = 0; i < kBlocks; ++i) {
       for (std::size_t which = 0; which < sizes.size(); ++which) {
-        Exchange one = repeat(request(collective, sizes[which]), 1, clock, seconds);
-        while (one.advance()) co_yield one.request();
-        times[which].push_back(seconds[0]);
+        // The first one after a change of size has waited for the others' last one.
+        Exchange block =
+            repeat(request(collective, sizes[which]), 1 + kInBlock, place, clock, seconds);
+        while (block.advance()) co_yield block.request();
+        blocks[which].push_back(mean(std::span(seconds).subspan(1)));
       }
     }
-    agreement.mine = {median(times[0]), median(times[1]), seconds_of(clock() - began)};
+    agreement.mine = {median(blocks[0]), median(blocks[1]), seconds_of(clock() - began)};
     Exchange last = agree(agreement, ranks);
     while (last.advance()) co_yield last.request();
     const double small_seconds = note(collective, sizes[0], agreement.over_ranks(0, false));

@@ -4,9 +4,9 @@
 //
 // For each kind of collective: tiny messages for the latency, then two large sizes back to back,
 // whose slope is the time per byte; it cancels what a message costs however long it is, and what
-// the network lets through unshaped. Nothing waits at a barrier, which would add a latency of its
-// own. The engine's all-reduce comes first; the others follow as long as the time allows, and are
-// derived from it by their steps and bytes if it does not.
+// the network lets through unshaped. Medians of three. Nothing waits at a barrier, which would add
+// a latency of its own. The engine's all-reduce comes first; the others follow as long as the time
+// allows, and are derived by their steps and bytes if it does not.
 #pragma once
 
 #include <vector>
@@ -32,7 +32,7 @@ struct Calibration {
 };
 
 // What a calibration may take: a second from 1 Gbit/s on, three at 100 Mbit/s and below. On links
-// whose latency is what takes time it needs some fifteen collectives in any case.
+// whose latency is what takes time it needs some thirty collectives in any case.
 Seconds calibration_budget(double bytes_per_second);
 
 // All ranks run it together; `result` is the same on all ranks when it is finished.
