@@ -53,7 +53,7 @@ TEST(Network, DerivesWhatWasNotMeasuredFromTheNearestThatWas) {
     EXPECT_EQ(network.fit(other).link.bytes_per_second, kSlow.bytes_per_second);
   }
   network.set_measured(Collective::all_to_all, kFast);
-  EXPECT_EQ(network.fit(Collective::send_receive).link.bytes_per_second, kFast.bytes_per_second);
+  EXPECT_EQ(network.fit(Collective::swap).link.bytes_per_second, kFast.bytes_per_second);
   EXPECT_EQ(network.fit(Collective::all_gather).link.bytes_per_second, kSlow.bytes_per_second);
   EXPECT_EQ(network.fit(Collective::all_reduce).origin, Origin::measured);
 }

@@ -17,16 +17,16 @@ std::size_t index_of(Collective collective) {
   return static_cast<std::size_t>(found - kPricedCollectives.begin());
 }
 
-// Whose measurement tells most about a collective that was not measured itself, the best first: an
-// all-gather moves to others what it has, as a broadcast does; sends and receives are often carried
-// by an all-to-all.
+// Whose measurement tells most about a collective that was not measured itself, the best first:
+// those in which a rank sends to one and receives from another, and those in which two ranks send
+// to each other, are alike.
 using enum Collective;
 constexpr std::array<std::array<Collective, 5>, kPricedCollectives.size()> kRelatives = {{
-    {send_receive, all_to_all, all_gather, swap, broadcast},        // of all_reduce
-    {all_reduce, all_to_all, send_receive, swap, broadcast},        // of all_gather
-    {all_gather, send_receive, all_to_all, all_reduce, swap},       // of broadcast
+    {send_receive, all_gather, all_to_all, swap, broadcast},        // of all_reduce
+    {all_reduce, send_receive, all_to_all, swap, broadcast},        // of all_gather
+    {all_gather, all_reduce, send_receive, all_to_all, swap},       // of broadcast
     {swap, send_receive, all_gather, all_reduce, broadcast},        // of all_to_all
-    {all_to_all, swap, all_gather, all_reduce, broadcast},          // of send_receive
+    {all_reduce, all_gather, all_to_all, swap, broadcast},          // of send_receive
     {all_to_all, send_receive, all_gather, all_reduce, broadcast},  // of swap
 }};
 
