@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "tidegate/base/buffer.h"
@@ -22,6 +23,7 @@ constexpr double kGrowth = 4;  // of the larger size over the smaller
 constexpr double kGuessBytes = 64e3;
 constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
+constexpr double kTinyShare = 0.3;      // of the time may go to latencies
 constexpr double kShare = 0.5;          // of the time is for the large ones
 constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
                                   Collective::all_to_all, Collective::swap,
@@ -85,37 +87,151 @@ Request make_request(Collective collective, std::size_t bytes, Place place, Scra
   }
 }
 
-// What this rank knows and all must agree on: the median over ranks, or the largest.
-struct Agreement {
-  std::vector<double> mine;
-  std::vector<double> all;
-
-  double over_ranks(std::size_t entry, bool largest) const {
-    std::vector<double> values;
-    for (std::size_t at = entry; at < all.size(); at += mine.size()) values.push_back(all[at]);
-    return largest ? *std::ranges::max_element(values) : median(values);
-  }
-};
-
-Exchange agree(Agreement& agreement, int ranks) {
-  agreement.all.resize(agreement.mine.size() * static_cast<std::size_t>(ranks));
-  co_yield AllGather{std::as_bytes(std::span(agreement.mine)),
-                     std::as_writable_bytes(std::span(agreement.all))};
-}
-
-// The same collective several times, back to back.
-Exchange repeat(Request request, int times, const Clock& clock, std::vector<double>& seconds) {
-  seconds.clear();
-  for (int i = 0; i < times; ++i) {
-    const std::int64_t began = clock();
-    co_yield request;
-    seconds.push_back(seconds_of(clock() - began));
-  }
-}
-
 double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
+
+// The parts of a calibration. Each yields its collectives and leaves what it found in a member that
+// is the same on all ranks.
+class Calibrator {
+ public:
+  Calibrator(Place place, const Extent& extent, Clock clock, Calibration& result)
+      : place_(place),
+        extent_(extent),
+        clock_(std::move(clock)),
+        began_(clock_()),
+        result_(result) {}
+
+  // Latency of a kind: tiny messages. The first ones make connections; their time is nobody's.
+  Exchange tiny_ones(Collective collective) {
+    const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
+    Exchange ones = repeat(collective, bytes, 2 + kTinyRepeats);
+    while (ones.advance()) co_yield ones.request();
+    Exchange agreeing = agree({median({seconds_.begin() + 2, seconds_.end()})});
+    while (agreeing.advance()) co_yield agreeing.request();
+    tiny_[collective] = note(collective, bytes, agreed(0));
+  }
+
+  // How fast is it, roughly? Grows until the answer is more than noise.
+  Exchange guess_rate(Collective collective) {
+    double wire = kGuessBytes;
+    while (true) {
+      Exchange two = repeat(collective, contribution(collective, wire, extent_), 2);
+      while (two.advance()) co_yield two.request();
+      Exchange agreeing = agree({std::ranges::min(seconds_)});
+      while (agreeing.advance()) co_yield agreeing.request();
+      const double transfer = std::max(1e-9, agreed(0) - tiny_.at(collective));
+      per_byte_ = transfer / wire;
+      if (transfer >= kLeastSeconds || wire * kGrowth > kLargestBytes) break;
+      wire *= kGrowth;
+    }
+    allowed_ = calibration_budget(1 / per_byte_).count();
+  }
+
+  // Whether there is time for latencies of so many kinds more.
+  bool affords_tiny_ones(std::size_t kinds) const {
+    const double all = (2 + kTinyRepeats) * tiny_.begin()->second * static_cast<double>(kinds);
+    return all < kTinyShare * allowed_;
+  }
+
+  // Rate of a kind: as many bytes as a fair share of the time allows.
+  Exchange large_ones(Collective collective) {
+    const double share = kShare * allowed_ / static_cast<double>(kMeasured.size());
+    const double pairs = kBlocks * (kInBlock + 1) * (1 + 1 / kGrowth);
+    const double large = std::min(kLargestBytes, share / (pairs * per_byte_));
+    const std::array sizes = {contribution(collective, large / kGrowth, extent_),
+                              contribution(collective, large, extent_)};
+    std::array<std::vector<double>, 2> blocks;
+    for (int i = 0; i < kBlocks; ++i) {
+      for (std::size_t which = 0; which < sizes.size(); ++which) {
+        // The first one after a change of size has waited for the others' last one.
+        Exchange block = repeat(collective, sizes[which], 1 + kInBlock);
+        while (block.advance()) co_yield block.request();
+        blocks[which].push_back(mean(std::span(seconds_).subspan(1)));
+      }
+    }
+    Exchange agreeing = agree(
+        {std::ranges::min(blocks[0]), std::ranges::min(blocks[1]), seconds_of(clock_() - began_)});
+    while (agreeing.advance()) co_yield agreeing.request();
+    const double seconds[] = {note(collective, sizes[0], agreed(0)),
+                              note(collective, sizes[1], agreed(1))};
+    const double wire[] = {cost({collective, sizes[0]}, extent_).bytes,
+                           cost({collective, sizes[1]}, extent_).bytes};
+    per_byte_of_[collective] = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
+    if (!(per_byte_of_[collective] > 0)) {  // noise alone: the larger one is above it
+      per_byte_of_[collective] = seconds[1] / wire[1];
+    }
+    const double before = result_.took.count();
+    result_.took = Seconds(agreed_longest(2));
+    enough_ = 2 * result_.took.count() - before > allowed_;  // the next one takes as long as this
+  }
+  bool enough() const { return enough_; }
+
+  // What all of it says about the network.
+  void conclude() {
+    for (const auto& [collective, per_byte] : per_byte_of_) {
+      result_.network.set_measured(
+          collective, {.bytes_per_second = 1 / per_byte, .latency = latency(collective, per_byte)});
+    }
+    // A rate may be derived where the latency is known.
+    for (const auto& [collective, tiny] : tiny_) {
+      Fit fit = result_.network.fit(collective);
+      fit.link.latency = latency(collective, 1 / fit.link.bytes_per_second);
+      result_.network.set(collective, fit);
+    }
+  }
+
+ private:
+  // The same collective several times, back to back, timed in seconds_.
+  Exchange repeat(Collective collective, std::size_t bytes, int times) {
+    const Request request = make_request(collective, bytes, place_, scratch_);
+    seconds_.clear();
+    for (int i = 0; i < times; ++i) {
+      const std::int64_t began = clock_();
+      co_yield request;
+      seconds_.push_back(seconds_of(clock_() - began));
+    }
+  }
+
+  Exchange agree(std::vector<double> mine) {
+    mine_ = std::move(mine);
+    all_.resize(mine_.size() * static_cast<std::size_t>(place_.ranks));
+    co_yield AllGather{std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_))};
+  }
+  std::vector<double> of_all_ranks(std::size_t entry) const {
+    std::vector<double> values;
+    for (std::size_t at = entry; at < all_.size(); at += mine_.size()) values.push_back(all_[at]);
+    return values;
+  }
+  double agreed(std::size_t entry) const { return median(of_all_ranks(entry)); }
+  double agreed_longest(std::size_t entry) const { return std::ranges::max(of_all_ranks(entry)); }
+
+  double note(Collective collective, std::size_t bytes, double seconds) {
+    result_.points.push_back({collective, bytes, Seconds(seconds)});
+    return seconds;
+  }
+
+  Seconds latency(Collective collective, double per_byte) const {
+    const Cost counted = cost({collective, contribution(collective, kTinyBytes, extent_)}, extent_);
+    const double waiting = tiny_.at(collective) - counted.bytes * per_byte;
+    return Seconds(std::max(0.0, waiting) / counted.steps);
+  }
+
+  const Place place_;
+  const Extent extent_;
+  const Clock clock_;
+  const std::int64_t began_;
+  Calibration& result_;
+  Scratch scratch_;
+  std::vector<double> seconds_;  // of this rank
+  std::vector<double> mine_;     // what the ranks are about to agree on
+  std::vector<double> all_;
+  std::map<Collective, double> tiny_;
+  std::map<Collective, double> per_byte_of_;
+  double per_byte_ = 0;  // roughly
+  double allowed_ = 0;
+  bool enough_ = false;
+};
 
 }  // namespace
 
@@ -126,92 +242,28 @@ Seconds calibration_budget(double bytes_per_second) {
 }
 
 Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result) {
-  const std::int64_t began = clock();
-  const int ranks = place.ranks;
   result = {.network = Network(extent, {.bytes_per_second = std::numeric_limits<double>::infinity(),
                                         .latency = Seconds(0)})};
-  if (ranks == 1) co_return;
+  if (place.ranks == 1) co_return;
 
-  Scratch scratch;
-  std::vector<double> seconds;
-  Agreement agreement;
-  const auto request = [&](Collective collective, std::size_t bytes) {
-    return make_request(collective, bytes, place, scratch);
-  };
-  const auto note = [&](Collective collective, std::size_t bytes, double agreed) {
-    result.points.push_back({collective, bytes, Seconds(agreed)});
-    return agreed;
-  };
-
-  double per_byte = 0;  // of the first kind, which is always measured
-  double allowed = 0;
-  double before = 0;  // when the last kind began
-  for (std::size_t kind = 0; kind < kMeasured.size(); ++kind) {
-    const Collective collective = kMeasured[kind];
-    // The first ones make connections; their time is nobody's.
-    const std::size_t tiny = contribution(collective, kTinyBytes, extent);
-    Exchange short_ones = repeat(request(collective, tiny), 2 + kTinyRepeats, clock, seconds);
-    while (short_ones.advance()) co_yield short_ones.request();
-    // Whatever else a machine does delays them and never hastens them.
-    std::sort(seconds.begin() + 2, seconds.end());
-    agreement.mine = {seconds[2 + kTinyRepeats / 6]};
-    Exchange agreeing = agree(agreement, ranks);
-    while (agreeing.advance()) co_yield agreeing.request();
-    const double tiny_seconds = note(collective, tiny, agreement.over_ranks(0, false));
-
-    if (kind == 0) {
-      // How fast is it, roughly? Grow until the answer is more than noise.
-      double wire = kGuessBytes;
-      while (true) {
-        const std::size_t bytes = contribution(collective, wire, extent);
-        Exchange guess = repeat(request(collective, bytes), 2, clock, seconds);
-        while (guess.advance()) co_yield guess.request();
-        agreement.mine = {std::ranges::min(seconds)};
-        Exchange agreed = agree(agreement, ranks);
-        while (agreed.advance()) co_yield agreed.request();
-        const double transfer = std::max(1e-9, agreement.over_ranks(0, false) - tiny_seconds);
-        per_byte = transfer / wire;
-        if (transfer >= kLeastSeconds || wire * kGrowth > kLargestBytes) break;
-        wire *= kGrowth;
-      }
-      allowed = calibration_budget(1 / per_byte).count();
-    }
-
-    // As many bytes as a fair share of the time allows.
-    const double share = kShare * allowed / static_cast<double>(kMeasured.size());
-    const double pairs = kBlocks * (kInBlock + 1) * (1 + 1 / kGrowth);
-    const double large = std::min(kLargestBytes, share / (pairs * per_byte));
-    const std::array sizes = {contribution(collective, large / kGrowth, extent),
-                              contribution(collective, large, extent)};
-    std::array<std::vector<double>, 2> blocks;
-    for (int i = 0; i < kBlocks; ++i) {
-      for (std::size_t which = 0; which < sizes.size(); ++which) {
-        // The first one after a change of size has waited for the others' last one.
-        Exchange block = repeat(request(collective, sizes[which]), 1 + kInBlock, clock, seconds);
-        while (block.advance()) co_yield block.request();
-        blocks[which].push_back(mean(std::span(seconds).subspan(1)));
-      }
-    }
-    agreement.mine = {std::ranges::min(blocks[0]), std::ranges::min(blocks[1]),
-                      seconds_of(clock() - began)};
-    Exchange last = agree(agreement, ranks);
-    while (last.advance()) co_yield last.request();
-    const double small_seconds = note(collective, sizes[0], agreement.over_ranks(0, false));
-    const double large_seconds = note(collective, sizes[1], agreement.over_ranks(1, false));
-    result.took = Seconds(agreement.over_ranks(2, true));
-
-    const Cost at_tiny = cost({collective, tiny}, extent);
-    const double wire[] = {cost({collective, sizes[0]}, extent).bytes,
-                           cost({collective, sizes[1]}, extent).bytes};
-    double slope = (large_seconds - small_seconds) / (wire[1] - wire[0]);
-    if (!(slope > 0)) slope = large_seconds / wire[1];  // noise alone: the larger one is above it
-    const double latency = std::max(0.0, tiny_seconds - at_tiny.bytes * slope) / at_tiny.steps;
-    result.network.set_measured(collective,
-                                {.bytes_per_second = 1 / slope, .latency = Seconds(latency)});
-    // The next kind takes about as long as this one did.
-    if (2 * result.took.count() - before > allowed) break;
-    before = result.took.count();
+  Calibrator calibrator(place, extent, std::move(clock), result);
+  const std::span others = std::span(kMeasured).subspan(1);
+  Exchange first = calibrator.tiny_ones(kMeasured.front());
+  while (first.advance()) co_yield first.request();
+  Exchange guess = calibrator.guess_rate(kMeasured.front());
+  while (guess.advance()) co_yield guess.request();
+  const bool all_kinds = calibrator.affords_tiny_ones(others.size());
+  for (const Collective collective : others) {
+    if (!all_kinds) break;
+    Exchange tiny = calibrator.tiny_ones(collective);
+    while (tiny.advance()) co_yield tiny.request();
   }
+  for (const Collective collective : kMeasured) {
+    Exchange large = calibrator.large_ones(collective);
+    while (large.advance()) co_yield large.request();
+    if (calibrator.enough() || !all_kinds) break;
+  }
+  calibrator.conclude();
 }
 
 namespace {
