@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Are prices right? On a real network: calibrates as a job would, predicts what the rounds of every
 method and route take, performs them (with zeros in place of gradients, back to back), and compares.
-All of it several times in turn, because machines are noisy: medians are shown.
+All of it several times in turn, because machines are noisy: medians are shown. From the second time
+on there is a second prediction: of a running estimate that starts from the calibration and has seen
+the transfers of the times before, as that of a job has.
 
     sudo tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
     sudo tools/netlab run --ranks 4 --link 1gbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
@@ -43,17 +45,25 @@ MEAN_ERROR, WORTH_TELLING = 0.10, 0.15
 LEAST_TIMES, MOST_TIMES, SECONDS_PER_ROW = 2, 10, 0.3  # in one cycle
 
 
-def measure(engine: Engine, rounds, route: str, times: int) -> float:
-    """The mean over repetitions, the median over ranks."""
+def measure(engine: Engine, rounds, route: str, times: int) -> tuple[float, list]:
+    """Seconds of the whole: the mean over repetitions, the median over ranks. And its transfers, as
+    a job would learn of them: each took as long as on the rank that waited least."""
     rehearsal = _core.Rehearsal(engine.rank, engine.ranks, rounds, route, times)
     engine.perform(rehearsal)
-    # The first one opens connections and windows, and waits for ranks that are not there yet.
-    mine = statistics.mean(rehearsal.seconds[1:])
-    return statistics.median(engine.gather_objects(mine))
+    # The first time opens connections and windows, and waits for ranks that are not there yet.
+    mine = rehearsal.seconds[len(rounds) :]
+    everyone = engine.gather_objects(mine)
+    whole = statistics.median(sum(seconds) / (times - 1) for seconds in everyone)
+    least = [min(same) for same in zip(*everyone, strict=True)]
+    transfers = [
+        (*rounds[index % len(rounds)], route, seconds) for index, seconds in enumerate(least)
+    ]
+    return whole, [transfer for transfer in transfers if transfer[0] != "broadcast"]
 
 
-def rows_of(engine: Engine, network, elements: int, advance) -> list[dict]:
-    rows = []
+def rows_of(engine: Engine, calibrated, learned, elements: int, advance) -> tuple[list, list]:
+    """One row for every way, and all transfers."""
+    rows, seen = [], []
     layers = [("gradient", elements, 0)]
     for group, choices in GROUPS.items():
         for method, level, routes in choices:
@@ -64,9 +74,11 @@ def rows_of(engine: Engine, network, elements: int, advance) -> list[dict]:
                         method, level, route, 0, layers, engine.ranks
                     )
                 ]
-                predicted = network.price_of(method, level, route, elements)
+                way = (method, level, route, elements)
+                predicted = learned.price_of(*way)
                 times = min(MOST_TIMES, max(LEAST_TIMES, round(SECONDS_PER_ROW / predicted)))
-                measured = measure(engine, rounds, route, 1 + times)
+                measured, transfers = measure(engine, rounds, route, 1 + times)
+                seen += transfers[: len(rounds) * 2]
                 rows.append(
                     {
                         "elements": elements,
@@ -74,25 +86,21 @@ def rows_of(engine: Engine, network, elements: int, advance) -> list[dict]:
                         "method": method,
                         "level": level,
                         "route": route,
+                        "calibrated_ms": 1e3 * calibrated.price_of(*way),
                         "predicted_ms": 1e3 * predicted,
                         "measured_ms": 1e3 * measured,
-                        "error": predicted / measured - 1,
                     }
                 )
                 advance()
-    return rows
+    return rows, seen
 
 
 def medians(rows: tuple[dict, ...]) -> dict:
-    predicted, measured = (
-        statistics.median(row[name] for row in rows) for name in ("predicted_ms", "measured_ms")
-    )
-    return {
-        **rows[0],
-        "predicted_ms": predicted,
-        "measured_ms": measured,
-        "error": predicted / measured - 1,
-    }
+    names = ("calibrated_ms", "predicted_ms", "measured_ms")
+    row = {**rows[0], **{name: statistics.median(r[name] for r in rows) for name in names}}
+    row["calibrated_error"] = row["calibrated_ms"] / row["measured_ms"] - 1
+    row["error"] = row["predicted_ms"] / row["measured_ms"] - 1
+    return row
 
 
 def wrong_winners(rows: list[dict]) -> list[str]:
@@ -116,9 +124,11 @@ def show(result: dict) -> None:
         "elements": lambda row: f"{row['elements']:,}",
         "method": lambda row: row["method"] + (f" {row['level']:g}" if row["level"] < 1 else ""),
         "route": lambda row: row["route"],
-        "predicted ms": lambda row: f"{row['predicted_ms']:.1f}",
         "measured ms": lambda row: f"{row['measured_ms']:.1f}",
-        "error": lambda row: f"{100 * row['error']:+.1f} %",
+        "calibrated": lambda row: f"{row['calibrated_ms']:.1f}",
+        "error": lambda row: f"{100 * row['calibrated_error']:+.1f} %",
+        "learned": lambda row: f"{row['predicted_ms']:.1f}",
+        " error": lambda row: f"{100 * row['error']:+.1f} %",
     }
     network = [{"collective": name, **fit} for name, fit in result["network"].items()]
     show_rows(
@@ -132,8 +142,9 @@ def show(result: dict) -> None:
     )
     show_rows(result["rows"], columns)
     print(
-        f"mean error {100 * result['mean_error']:.1f} %; medians of {result['cycles']} cycles, "
-        f"each calibrated in {result['seconds']:.2f} s at most; the network is that of the last"
+        f"mean error {100 * result['calibrated_mean_error']:.1f} % as calibrated, "
+        f"{100 * result['mean_error']:.1f} % as learned; medians of {result['cycles']} cycles, "
+        f"each calibrated in {result['seconds']:.2f} s at most; the network is the learned one"
     )
     print(
         "\n".join(result["wrong_winners"]) or "every predicted winner won, or lost by 15 % at most"
@@ -145,7 +156,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--elements", type=int, nargs="+", default=[400_000, 2_000_000])
-    parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--cycles", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -155,21 +166,30 @@ def main() -> int:
     console = Console(stderr=True, quiet=engine.rank != 0)
     cycles, calibrations = [], []
     with Progress(console=console) as progress:
-        bar = progress.add_task("exchanges", total=total * arguments.cycles)
-        for _ in range(arguments.cycles):
+        bar = progress.add_task("exchanges", total=total * (1 + arguments.cycles))
+        estimate = None
+        for _ in range(1 + arguments.cycles):
             calibrations.append(engine.calibrate())
-            network = calibrations[-1].network
+            calibrated = calibrations[-1].network
+            estimate = estimate or _core.NetworkEstimate(calibrated)
             cycles.append([])
+            step = []
             for elements in arguments.elements:
-                cycles[-1] += rows_of(engine, network, elements, lambda: progress.advance(bar))
-    rows = [medians(same) for same in zip(*cycles, strict=True)]
+                rows, transfers = rows_of(
+                    engine, calibrated, estimate.network, elements, lambda: progress.advance(bar)
+                )
+                cycles[-1] += rows
+                step += transfers
+            estimate.observe(step)
+    rows = [medians(same) for same in zip(*cycles[1:], strict=True)]
     result = {
         "ranks": engine.ranks,
         "cycles": arguments.cycles,
         "seconds": max(calibration.seconds for calibration in calibrations),
-        "network": calibrations[-1].network.fits(),
+        "network": estimate.network.fits(),
         "rows": rows,
         "mean_error": statistics.mean(abs(row["error"]) for row in rows),
+        "calibrated_mean_error": statistics.mean(abs(row["calibrated_error"]) for row in rows),
         "wrong_winners": wrong_winners(rows),
     }
     engine.close()

@@ -14,8 +14,10 @@
 
 #include "python/bind.h"
 #include "python/issue.h"
+#include "tidegate/comm/routes.h"
 #include "tidegate/compressors/method.h"
 #include "tidegate/network/calibration.h"
+#include "tidegate/network/estimate.h"
 #include "tidegate/network/paced_link.h"
 
 namespace nb = nanobind;
@@ -83,6 +85,13 @@ class Calibrating {
 };
 
 // Rounds of one exchange, performed with zeros.
+Route parse_all_reduce_route(std::string_view text) {
+  for (const Route route : {Route::ring, Route::tree}) {
+    if (name(route) == text) return route;
+  }
+  return Route::engine;
+}
+
 class Rehearsing {
  public:
   Rehearsing(int rank, int ranks, const std::vector<std::tuple<std::string, std::size_t>>& rounds,
@@ -101,13 +110,6 @@ class Rehearsing {
   const std::vector<double>& seconds() const { return seconds_; }
 
  private:
-  static Route parse_all_reduce_route(std::string_view text) {
-    for (const Route route : {Route::ring, Route::tree}) {
-      if (name(route) == text) return route;
-    }
-    return Route::engine;
-  }
-
   std::vector<double> seconds_;
   Exchange exchange_;
   int collectives_ = 0;
@@ -156,7 +158,35 @@ void bind_network(nb::module_& module) {
                     std::string_view, int>(),
            "rank"_a, "ranks"_a, "rounds"_a, "route"_a, "times"_a)
       .def("next", &Rehearsing::next, "The next collective to perform, or None at the end")
-      .def_prop_ro("seconds", &Rehearsing::seconds, "What each time took on this rank");
+      .def_prop_ro("seconds", &Rehearsing::seconds,
+                   "What each round took on this rank, time after time");
+  nb::class_<NetworkEstimate>(module, "NetworkEstimate", "See tidegate/network/estimate.h.")
+      .def(
+          "__init__",
+          [](NetworkEstimate* self, const Network& start) {
+            new (self) NetworkEstimate(start.extent());
+            self->start_from(start);
+          },
+          "start"_a)
+      .def(
+          "observe",
+          [](NetworkEstimate& self,
+             const std::vector<std::tuple<std::string, std::size_t, std::string, double>>& step) {
+            std::vector<Transfer> transfers;
+            for (const auto& [collective, bytes, route, seconds] : step) {
+              const Round asked{parse_collective(collective), bytes, parse_all_reduce_route(route)};
+              const int ranks = self.network().extent().ranks;
+              const Round first = carried({asked}, ranks).front();
+              transfers.push_back(
+                  {first.collective, cost(asked, self.network().extent()), Seconds(seconds)});
+            }
+            const auto change = self.observe(transfers);
+            return change ? describe(*change) : std::string();
+          },
+          "step"_a,
+          "(collective, bytes, route, seconds) of each transfer of a step; returns what "
+          "has changed, if anything")
+      .def_prop_ro("network", &NetworkEstimate::network);
   nb::class_<Calibrating>(module, "Calibration", "See tidegate/network/calibration.h.")
       .def(nb::init<int, int, int>(), "rank"_a, "ranks"_a, "hosts"_a)
       .def("next", &Calibrating::next, "The next collective to perform, or None at the end")

@@ -259,8 +259,7 @@ void bind_session(nb::module_& module) {
         const nb::gil_scoped_release others_may_run;
         run_lockstep(sessions);
       },
-      "sessions"_a,
-      "Drives the sessions of all ranks in this thread, collective by collective.");
+      "sessions"_a, "Drives the sessions of all ranks in this thread, collective by collective.");
   module.def(
       "run_threads",
       [](const std::vector<Session*>& sessions) {

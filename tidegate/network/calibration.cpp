@@ -268,14 +268,12 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
 
 namespace {
 
-// The rounds once, as a method would ask for them.
-Exchange once(const std::vector<Round>& rounds, Place place, int root, Scratch& scratch) {
-  for (const Round& round : rounds) {
-    Request request = make_request(round.collective, round.bytes, place, scratch);
-    if (auto* reduce = std::get_if<AllReduce>(&request)) reduce->route = round.route;
-    if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = root;
-    co_yield request;
-  }
+// A round as a method would ask for it.
+Exchange ask(Round round, Place place, int root, Scratch& scratch) {
+  Request request = make_request(round.collective, round.bytes, place, scratch);
+  if (auto* reduce = std::get_if<AllReduce>(&request)) reduce->route = round.route;
+  if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = root;
+  co_yield request;
 }
 
 }  // namespace
@@ -286,10 +284,12 @@ Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock
   Buffer<std::byte> arrived;
   seconds.clear();
   for (int i = 0; i < times; ++i) {
-    const std::int64_t began = clock();
-    Exchange exchange = carry(once(rounds, place, i % place.ranks, scratch), place, arrived);
-    while (exchange.advance()) co_yield exchange.request();
-    seconds.push_back(seconds_of(clock() - began));
+    for (const Round& round : rounds) {
+      const std::int64_t began = clock();
+      Exchange exchange = carry(ask(round, place, i % place.ranks, scratch), place, arrived);
+      while (exchange.advance()) co_yield exchange.request();
+      seconds.push_back(seconds_of(clock() - began));
+    }
   }
 }
 

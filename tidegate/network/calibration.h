@@ -41,7 +41,7 @@ Seconds calibration_budget(double bytes_per_second);
 Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result);
 
 // Performs these rounds with zeros in place of gradients, several times back to back, and tells
-// what each time took on this rank: to hold prices against.
+// what each round took on this rank, time after time: to hold prices against.
 Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock,
                   std::vector<double>& seconds);
 

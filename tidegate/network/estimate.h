@@ -50,7 +50,7 @@ class NetworkEstimate {
   const Network& network() const { return network_; }
 
  private:
-  static constexpr std::size_t kWindow = 24;
+  static constexpr std::size_t kWindow = 48;
 
   struct Kind {
     Link before;       // what was known when the window was empty
