@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the modelled time of a step right? Trains the model of `tidegate demo` on a real network, dense
+and compressed, and compares the time of a step with what the planner's model says of it, from a
+calibration of the network and from the time that computing takes when nothing is exchanged. In turn,
+several times; medians are shown.
+
+    sudo tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_step.py
+"""  # noqa: E501
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import tidegate
+from tidegate import _core, bucket_table
+from tidegate.cli import show_rows
+from tidegate.demo_worker import BUCKET_MB, Data, make_model, make_optimizer
+from tidegate.engine import Engine
+
+# As the table of candidates describes them, and as attach takes them.
+WAYS = {
+    "dense by engine": {"method": "dense", "route": "engine"},
+    "bf16 by engine": {"method": "bf16", "route": "engine"},
+    "int8 by owner": {"method": "int8", "route": "owner"},
+    "topk 0.1 in 16 bits by allgather": {"method": "topk", "ratio": 0.1},
+    "topk 0.01 in 16 bits by allgather": {"method": "topk", "ratio": 0.01},
+    "artopk-star 0.1 by engine": {
+        "method": "artopk-star",
+        "ratio": 0.1,
+        "route": "engine",
+    },
+}
+WARM_UP = 5  # steps: DDP cuts its buckets anew after the first
+
+
+def train(model, optimizer, data: Data, steps: int, synchronise: bool) -> float:
+    """Seconds per step, from barrier to barrier."""
+    dist.barrier()
+    began = time.monotonic()
+    for step in range(steps):
+        images, labels = data.batch(step)
+        optimizer.zero_grad()
+        if synchronise:
+            cross_entropy(model(images), labels).backward()
+        else:
+            with model.no_sync():
+                cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    dist.barrier()
+    return (time.monotonic() - began) / steps
+
+
+def job() -> tuple:
+    module = make_model(0)
+    model = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
+    return model, make_optimizer(model)
+
+
+def compute_seconds(data: Data, steps: int) -> float:
+    model, optimizer = job()
+    train(model, optimizer, data, WARM_UP, False)
+    return train(model, optimizer, data, steps, False)
+
+
+def step_seconds(way: dict, data: Data, steps: int) -> float:
+    model, optimizer = job()
+    handle = tidegate.attach(model, optimizer, policy="fixed", timeout=120, **way)
+    train(model, optimizer, data, WARM_UP, True)
+    seconds = train(model, optimizer, data, steps, True)
+    handle.detach()
+    return seconds
+
+
+def modelled(network, compute: float, ranks: int, speeds) -> dict[str, float]:
+    parameters = dict(reversed(list(make_model(0).named_parameters())))
+    buckets = [
+        [(n, parameters[n].numel(), parameters[n].shape[0]) for n in names]
+        for names in bucket_table.cut(parameters, BUCKET_MB)
+    ]
+    fits = [
+        (name, fit["mbit"] * 1e6 / 8, fit["latency_ms"] / 1e3, fit["origin"])
+        for name, fit in network.fits().items()
+    ]
+    choices = [choice for choice in _core.candidates() if str(choice) in WAYS]
+    plan = _core.Plan(buckets, ranks, ranks, fits, compute, 2, choices, speeds)
+    return {row["choice"]: row["modelled_step_seconds"] for row in plan.rows}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--cycles", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    settings = {"seed": 0, "batch": 64, "steps": arguments.steps, "steps_per_epoch": 100}
+    data = Data(rank, ranks, settings)
+    engine = Engine(dist.group.WORLD, 120)
+    speeds = _core.SpeedTable()
+    for choice in _core.candidates():
+        if str(choice) in WAYS:
+            speeds.measure(choice)
+    seen = {name: {"measured": [], "modelled": []} for name in WAYS}
+    computes = []
+    for cycle in range(arguments.cycles):
+        network = engine.calibrate().network
+        computes.append(statistics.median(engine.gather_objects(compute_seconds(data, 20))))
+        predicted = modelled(network, computes[-1], ranks, speeds)
+        for name, way in WAYS.items():
+            mine = step_seconds(way, data, arguments.steps)
+            seen[name]["measured"].append(statistics.median(engine.gather_objects(mine)))
+            seen[name]["modelled"].append(predicted[name])
+        if rank == 0:
+            print(f"cycle {cycle + 1} of {arguments.cycles}", file=sys.stderr)
+    rows = []
+    for name, times in seen.items():
+        measured, expected = (
+            1e3 * statistics.median(times[which]) for which in ("measured", "modelled")
+        )
+        rows.append(
+            {
+                "choice": name,
+                "measured_ms": measured,
+                "modelled_ms": expected,
+                "error": expected / measured - 1,
+            }
+        )
+    engine.close()
+    dist.destroy_process_group()
+    if rank == 0:
+        show_rows(
+            rows,
+            {
+                "choice": lambda row: row["choice"],
+                "measured ms/step": lambda row: f"{row['measured_ms']:.1f}",
+                "modelled": lambda row: f"{row['modelled_ms']:.1f}",
+                "error": lambda row: f"{100 * row['error']:+.1f} %",
+            },
+        )
+        compute = 1e3 * statistics.median(computes)
+        print(f"computing alone: {compute:.1f} ms per step, {ranks} ranks on this machine")
+        if arguments.json:
+            with open(arguments.json, "w", encoding="utf-8") as file:
+                json.dump({"compute_ms": compute, "rows": rows}, file, indent=2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
