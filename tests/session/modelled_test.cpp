@@ -28,9 +28,8 @@ class Modelled {
     for (std::size_t b = 0; b < 2; ++b) {
       for (std::size_t rank = 0; rank < kRanks; ++rank) {
         gradients_[b][rank].assign(kElements[b], 1.0f + static_cast<float>(rank));
-        sessions_[rank]->submit({.data = bytes_in(gradients_[b][rank]),
-                                 .last = b == 1,
-                                 .ready = ready[b]});
+        sessions_[rank]->submit(
+            {.data = bytes_in(gradients_[b][rank]), .last = b == 1, .ready = ready[b]});
       }
     }
     return job_->finish_step(network, compute);

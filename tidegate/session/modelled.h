@@ -13,7 +13,8 @@
 namespace tidegate {
 
 // Modelled time, the same for all sessions of a job: moves only when it is told to. It leaves out
-// what compressing takes, which no two runs measure alike, so that what sessions see repeats itself.
+// what compressing takes, which no two runs measure alike, so that what sessions see repeats
+// itself.
 class ModelledClock {
  public:
   std::int64_t now() const { return nanoseconds_; }
