@@ -197,12 +197,13 @@ void bind_session(nb::module_& module) {
           [](const Session& self) {
             nb::list slots;
             for (const JobTimes::Slot& slot : self.times().slots()) {
-              slots.append(
-                  nb::make_tuple(slot.ready.count(), slot.compress.count(), slot.decode.count()));
+              slots.append(nb::make_tuple(slot.ready.count(), slot.compress.count(),
+                                          slot.wire.count(), slot.decode.count()));
             }
             return nb::make_tuple(self.times().compute().count(), slots);
           },
-          "(seconds of a step without exchanges, [(ready, compress, decode) seconds of a bucket])")
+          "(seconds of a step without exchanges, [(ready, compress, wire, decode) seconds of a "
+          "bucket])")
       .def_prop_ro("step", &Session::step)
       .def("totals", totals_of)
       .def(

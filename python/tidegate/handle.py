@@ -149,8 +149,13 @@ class Handle:
             "medians": {
                 "compute_ms": 1e3 * compute,
                 "buckets": [
-                    {"ready_ms": 1e3 * ready, "compress_ms": 1e3 * pack, "decode_ms": 1e3 * unpack}
-                    for ready, pack, unpack in buckets
+                    {
+                        "ready_ms": 1e3 * ready,
+                        "compress_ms": 1e3 * compress,
+                        "wire_ms": 1e3 * wire,
+                        "decode_ms": 1e3 * decode,
+                    }
+                    for ready, compress, wire, decode in buckets
                 ],
             },
             "emulated": self._engine.link.description if self._engine.link else None,

@@ -128,6 +128,42 @@ TEST(NetworkEstimate, CorrectsKindsThatAreNotInUseByAChange) {
   EXPECT_NEAR(seconds(owner, estimate) / price(owner, 4, parse_link("10mbit,2ms")).count(), 1, 0.1);
 }
 
+TEST(NetworkEstimate, KindsThatAreNotInUseComeBackWithTheOthers) {
+  NetworkEstimate estimate = calibrated(kLink);
+  Steps steps(kLink, {kTiny}, 0.05);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+    steps.change(parse_link("100mbit,6ms"));
+    for (int i = 0; i < 12; ++i) estimate.observe(steps.next());
+    steps.change(kLink);
+  }
+  for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+  const Round other{Collective::all_reduce, 3'000};
+  EXPECT_NEAR(seconds(other, estimate) / price(other, 4, kLink).count(), 1, 0.25);
+}
+
+TEST(NetworkEstimate, FindsAJumpOfTheLatencyHoweverLarge) {
+  struct {
+    const char* before;
+    const char* after;
+  } const table[] = {{"1gbit,1ms", "1gbit,50ms"},
+                     {"1gbit,0.05ms", "1gbit,20ms"},
+                     {"1gbit", "1gbit,20ms"},
+                     {"1gbit,50ms", "1gbit,1ms"}};
+  for (const auto& row : table) {
+    NetworkEstimate estimate = calibrated(parse_link(row.before));
+    Steps steps(parse_link(row.before), {kLarge, kMiddle, kTiny}, 0.05);
+    for (int i = 0; i < 40; ++i) estimate.observe(steps.next());
+    steps.change(parse_link(row.after));
+    for (int i = 0; i < 30; ++i) estimate.observe(steps.next());
+    for (const Round& round : {kLarge, kMiddle, kTiny}) {
+      EXPECT_NEAR(seconds(round, estimate) / price(round, 4, parse_link(row.after)).count(), 1,
+                  0.15)
+          << row.before << " to " << row.after << ", " << round.bytes << " bytes";
+    }
+  }
+}
+
 TEST(NetworkEstimate, IsNotMovedBySingleOutliers) {
   NetworkEstimate estimate = calibrated(kLink);
   Steps steps(kLink, {kLarge, kTiny}, 0.05);

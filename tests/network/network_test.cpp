@@ -45,7 +45,7 @@ TEST(Network, PricesGroupsByTheirSize) {
 }
 
 TEST(Network, DerivesWhatWasNotMeasuredFromTheNearestThatWas) {
-  Network network(4, {});
+  Network network(4, {}, Origin::derived);
   network.set_measured(Collective::all_reduce, kSlow);
   for (const Collective other : {Collective::all_gather, Collective::broadcast,
                                  Collective::all_to_all, Collective::send_receive}) {
@@ -56,6 +56,13 @@ TEST(Network, DerivesWhatWasNotMeasuredFromTheNearestThatWas) {
   EXPECT_EQ(network.fit(Collective::swap).link.bytes_per_second, kFast.bytes_per_second);
   EXPECT_EQ(network.fit(Collective::all_gather).link.bytes_per_second, kSlow.bytes_per_second);
   EXPECT_EQ(network.fit(Collective::all_reduce).origin, Origin::measured);
+}
+
+TEST(Network, KeepsWhatWasGiven) {
+  Network network(4, kSlow);
+  network.set_measured(Collective::all_reduce, kFast);
+  EXPECT_EQ(network.fit(Collective::all_gather).origin, Origin::given);
+  EXPECT_EQ(network.fit(Collective::all_gather).link.bytes_per_second, kSlow.bytes_per_second);
 }
 
 TEST(Network, HasNoPriceForWhatOthersDo) {

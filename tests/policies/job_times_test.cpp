@@ -40,6 +40,16 @@ TEST(JobTimes, AreThoseOfTheSlowestRankInTheMiddleStep) {
   EXPECT_EQ(times.slots()[0].compress, Seconds(2.5));
 }
 
+TEST(JobTimes, TakeTheWireOfTheRankThatWaitedLeast) {
+  Statistics step = step_of({2, 2, 2}, {0});
+  step.ranks[0].wire_slots[0] = 0.5f;
+  step.ranks[1].wire_slots[0] = 0.25f;
+  step.ranks[2].wire_slots[0] = 0.75f;
+  JobTimes times;
+  times.observe(step);
+  EXPECT_EQ(times.slots()[0].wire, Seconds(0.25));
+}
+
 TEST(JobTimes, CountReadinessFromTheBeginningOfTheStep) {
   JobTimes times;
   times.observe(step_of({4, 3}, {0, 0.5f, 1}));

@@ -106,6 +106,25 @@ TEST(TransferLog, KeepsTheStepsOfARecordApart) {
   EXPECT_TRUE(logs.agree(3).empty());
 }
 
+TEST(TransferLog, TellsTheLargestOfEveryStepIfThereAreTooMany) {
+  TwoLogs logs;
+  for (int step = 0; step < 4; ++step) {
+    for (int bucket = 0; bucket < 40; ++bucket) {
+      const std::size_t bytes = 1000u * static_cast<std::size_t>(1 + (bucket * 7) % 40);
+      logs.note(step, {bucket, 1}, {Collective::all_reduce, bytes}, step + 1, step + 1);
+    }
+  }
+  const auto steps = logs.agree(3);
+  ASSERT_EQ(steps.size(), 4u);
+  for (std::size_t step = 0; step < 4; ++step) {
+    ASSERT_EQ(steps[step].size(), 16u);
+    for (const Transfer& transfer : steps[step]) {
+      EXPECT_EQ(transfer.seconds, Seconds(static_cast<double>(step + 1)));
+      EXPECT_GE(transfer.cost.bytes, 25'000);
+    }
+  }
+}
+
 TEST(TransferLog, TellsTheLastOfTooMany) {
   TwoLogs logs;
   for (int i = 0; i < 100; ++i) logs.note(i, {0, 1}, kReduce, i + 1, i + 1);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 
 #include "tidegate/base/error.h"
 #include "tidegate/comm/routes.h"
@@ -23,14 +22,18 @@ std::string list_names(const Items& items, Name name_of) {
 // A route is left for one that takes less than this share of its time.
 constexpr double kWorthwhile = 0.85;
 
-// What the rounds of a choice take; nothing if any of them has only been derived.
-std::optional<Seconds> seconds_of(const Choice& choice, const Shape& shape,
-                                  const Network& network) {
-  const std::vector<Round> rounds = carried(choice.method->rounds(shape, choice), shape.ranks);
-  for (const Round& round : rounds) {
-    if (network.fit(round.collective).origin == Origin::derived) return std::nullopt;
+// Derived prices are vague: they must promise more.
+constexpr double kVagueness = 1.5;
+
+// What the rounds of a choice take.
+Seconds seconds_of(const Choice& choice, const Shape& shape, const Network& network) {
+  Seconds total{0};
+  for (const Round& round : carried(choice.method->rounds(shape, choice), shape.ranks)) {
+    const bool vague = network.fit(round.collective).origin == Origin::derived &&
+                       round.collective != Collective::broadcast;  // the same by every route
+    total += price(round, network).total() * (vague ? kVagueness : 1.0);
   }
-  return price(rounds, network).total();
+  return total;
 }
 
 }  // namespace
@@ -135,12 +138,10 @@ Choice cheapest_route(Choice choice, const Shape& shape, const Network* network,
   const auto unchanged = std::ranges::find_if(
       candidates, [&](const Choice& candidate) { return present && candidate == *present; });
   if (unchanged != candidates.end()) best = *unchanged;
-  std::optional<Seconds> least = seconds_of(best, shape, *network);
-  if (!least) return best;
-  *least *= kWorthwhile;
+  Seconds least = seconds_of(best, shape, *network) * kWorthwhile;
   for (const Choice& candidate : candidates) {
-    const std::optional<Seconds> here = seconds_of(candidate, shape, *network);
-    if (here && *here < *least) {
+    const Seconds here = seconds_of(candidate, shape, *network);
+    if (here < least) {
       least = here;
       best = candidate;
     }

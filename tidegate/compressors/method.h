@@ -126,10 +126,10 @@ Choice make_choice(std::string_view method, double level = 1.0, std::string_view
                    int bits = 0);
 
 // The choice with its route settled: the user's, or of all that deliver the same the one by which a
-// rank sends the fewest bytes. On a known network it gives way to one that is cheaper by a margin,
-// if the prices of both were measured or given: derived ones are too vague to change what works.
-// `present` = what the bucket does now, if anything: a route is not left for another of about the
-// same price. Depends on agreed numbers only.
+// rank sends the fewest bytes. On a known network it gives way to one that is cheaper by a margin;
+// by a larger one where prices were only derived. `present` = what the bucket does now, if
+// anything: a route is not left for another of about the same price. Depends on agreed numbers
+// only.
 Choice cheapest_route(Choice choice, const Shape& shape, const Network* network = nullptr,
                       const Choice* present = nullptr);
 

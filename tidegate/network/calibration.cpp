@@ -107,7 +107,8 @@ class Calibrator {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
     Exchange ones = repeat(collective, bytes, 2 + kTinyRepeats);
     while (ones.advance()) co_yield ones.request();
-    Exchange agreeing = agree({median({seconds_.begin() + 2, seconds_.end()})});
+    std::sort(seconds_.begin() + 2, seconds_.end());  // a machine's other work only ever delays
+    Exchange agreeing = agree({seconds_[2 + kTinyRepeats / 3]});
     while (agreeing.advance()) co_yield agreeing.request();
     tiny_[collective] = note(collective, bytes, agreed(0));
   }
@@ -173,11 +174,13 @@ class Calibrator {
       result_.network.set_measured(
           collective, {.bytes_per_second = 1 / per_byte, .latency = latency(collective, per_byte)});
     }
-    // A rate may be derived where the latency is known.
+    // A rate may be derived where the latency is known. Each step of a broadcast is a message.
     for (const auto& [collective, tiny] : tiny_) {
-      Fit fit = result_.network.fit(collective);
-      fit.link.latency = latency(collective, 1 / fit.link.bytes_per_second);
-      result_.network.set(collective, fit);
+      set_latency(collective, latency(collective, per_byte_now(collective)));
+    }
+    if (tiny_.contains(Collective::send_receive)) {
+      set_latency(Collective::broadcast,
+                  latency(Collective::send_receive, per_byte_now(Collective::send_receive)));
     }
   }
 
@@ -211,6 +214,15 @@ class Calibrator {
     return seconds;
   }
 
+  double per_byte_now(Collective collective) const {
+    return 1 / result_.network.fit(collective).link.bytes_per_second;
+  }
+  void set_latency(Collective collective, Seconds latency) {
+    Fit fit = result_.network.fit(collective);
+    fit.link.latency = latency;
+    result_.network.set(collective, fit);
+  }
+
   Seconds latency(Collective collective, double per_byte) const {
     const Cost counted = cost({collective, contribution(collective, kTinyBytes, extent_)}, extent_);
     const double waiting = tiny_.at(collective) - counted.bytes * per_byte;
@@ -242,8 +254,9 @@ Seconds calibration_budget(double bytes_per_second) {
 }
 
 Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result) {
-  result = {.network = Network(extent, {.bytes_per_second = std::numeric_limits<double>::infinity(),
-                                        .latency = Seconds(0)})};
+  const Link none{.bytes_per_second = std::numeric_limits<double>::infinity(),
+                  .latency = Seconds(0)};
+  result = {.network = Network(extent, none, Origin::derived)};
   if (place.ranks == 1) co_return;
 
   Calibrator calibrator(place, extent, std::move(clock), result);

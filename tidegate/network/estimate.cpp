@@ -16,13 +16,24 @@ constexpr double kGuessedRate = 125e6;
 constexpr double kGuessedLatency = 1e-4;
 constexpr double kNoTrust = 0.01;
 constexpr double kTrust = 1;
+constexpr std::size_t kRecent = 4;  // steps from which a new fit starts
 // A link without latency still has one for the fit to scale.
-constexpr double kLeastLatency = 1e-7;
+constexpr double kLeastLatency = 2e-5;
 constexpr double kLeastDeviation = 0.05;  // relative; what is nearer is no outlier
 
 double predicted(const Transfer& transfer, const Link& link) {
   return transfer.cost.steps * link.latency.count() + transfer.cost.bytes / link.bytes_per_second;
 }
+
+// How a link has changed, in logarithms.
+struct Drift {
+  Drift(const Link& from, const Link& to)
+      : latency(std::log(std::max(kLeastLatency, to.latency.count()) /
+                         std::max(kLeastLatency, from.latency.count()))),
+        rate(std::log(to.bytes_per_second / from.bytes_per_second)) {}
+  double latency;
+  double rate;
+};
 
 // Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
 // errors u a + v b - 1. Huber's weights, three rounds.
@@ -78,7 +89,8 @@ std::string describe(const NetworkChange& change) {
 }
 
 NetworkEstimate::NetworkEstimate(const Extent& extent)
-    : network_(extent, {.bytes_per_second = kGuessedRate, .latency = Seconds(kGuessedLatency)}) {
+    : network_(extent, {.bytes_per_second = kGuessedRate, .latency = Seconds(kGuessedLatency)},
+               Origin::derived) {
   restart(kNoTrust);
 }
 
@@ -102,13 +114,23 @@ NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
 }
 
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
-  const std::optional<NetworkChange> change = look_for_change(transfers);
-  if (change) rescale(*change);
-  for (const Transfer& transfer : transfers) {
-    Kind& of = kind(transfer.collective);
-    of.window.push_back(transfer);
-    if (of.window.size() > kWindow) of.window.pop_front();
-  }
+  recent_.emplace_back(transfers.begin(), transfers.end());
+  if (recent_.size() > kRecent) recent_.pop_front();
+  if (look_for_change(transfers)) return start_anew();
+  for (const Transfer& transfer : transfers) add(transfer);
+  fit_kinds();
+  follow();
+  return std::nullopt;
+}
+
+void NetworkEstimate::add(const Transfer& transfer) {
+  Kind& of = kind(transfer.collective);
+  if (of.window.empty()) of.before = network_.fit(transfer.collective).link;
+  of.window.push_back(transfer);
+  if (of.window.size() > kWindow) of.window.pop_front();
+}
+
+void NetworkEstimate::fit_kinds() {
   for (const Collective collective : kPricedCollectives) {
     Kind& of = kind(collective);
     if (of.window.empty()) continue;
@@ -117,11 +139,34 @@ std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> 
     network_.set_measured(collective, fitted);
     known_ = true;
   }
-  return change;
 }
 
-std::optional<NetworkChange> NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
-  if (!known_) return std::nullopt;
+// How the kinds in use have moved, the others have too.
+void NetworkEstimate::follow() {
+  double latency = 0;
+  double rate = 0;
+  int in_use = 0;
+  for (const Collective collective : kPricedCollectives) {
+    const Kind& of = kind(collective);
+    if (of.window.empty()) continue;
+    const Drift drift(of.before, network_.fit(collective).link);
+    latency += drift.latency;
+    rate += drift.rate;
+    ++in_use;
+  }
+  if (in_use == 0) return;
+  for (const Collective collective : kPricedCollectives) {
+    Fit fit = network_.fit(collective);
+    if (!kind(collective).window.empty() || fit.origin == Origin::derived) continue;
+    fit.link = kind(collective).before;
+    fit.link.latency *= std::exp(latency / in_use);
+    fit.link.bytes_per_second *= std::exp(rate / in_use);
+    network_.set(collective, fit);
+  }
+}
+
+bool NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
+  if (!known_) return false;
   struct Sum {
     double seconds = 0;
     double expected = 0;
@@ -136,31 +181,44 @@ std::optional<NetworkChange> NetworkEstimate::look_for_change(std::span<const Tr
     sum.seconds += transfer.seconds.count();
     sum.expected += expected;
   }
-  const auto look = [](ChangeDetector& detector, const Sum& sum) -> std::optional<double> {
-    if (!(sum.expected > 0) || !(sum.seconds > 0)) return std::nullopt;
-    const auto moved = detector.observe(std::log(sum.seconds / sum.expected));
-    return moved ? std::optional(std::exp(*moved)) : std::nullopt;
+  const auto moved = [](ChangeDetector& detector, const Sum& sum) {
+    if (!(sum.expected > 0) || !(sum.seconds > 0)) return false;
+    return detector.observe(std::log(sum.seconds / sum.expected)).has_value();
   };
-  if (const auto factor = look(rate_, mostly_bytes)) {
-    return NetworkChange{.of_latency = false, .factor = *factor};
-  }
-  if (const auto factor = look(latency_, mostly_latency)) {
-    return NetworkChange{.of_latency = true, .factor = *factor};
-  }
-  return std::nullopt;
+  const bool rate_moved = moved(rate_, mostly_bytes);
+  const bool latency_moved = moved(latency_, mostly_latency);
+  return rate_moved || latency_moved;
 }
 
-void NetworkEstimate::rescale(const NetworkChange& change) {
-  for (const Collective collective : kPricedCollectives) {
-    Fit corrected = network_.fit(collective);
-    if (change.of_latency) {
-      corrected.link.latency *= change.factor;
-    } else {
-      corrected.link.bytes_per_second /= change.factor;
-    }
-    network_.set(collective, corrected);
+// From the steps that gave the change away alone; what was known before is only where it starts.
+NetworkChange NetworkEstimate::start_anew() {
+  const Network old = network_;
+  restart(kNoTrust);
+  for (const std::vector<Transfer>& step : recent_) {
+    for (const Transfer& transfer : step) add(transfer);
   }
-  restart(kTrust);
+  for (int round = 0; round < 16; ++round) fit_kinds();  // each time from where it was
+  double latency = 0;
+  double rate = 0;
+  for (const Collective collective : kPricedCollectives) {
+    Kind& of = kind(collective);
+    if (!of.window.empty()) {
+      const Drift drift(old.fit(collective).link, network_.fit(collective).link);
+      latency += drift.latency;
+      rate += drift.rate;
+      // The others, in follow(), must see how far it has gone.
+      of.before = old.fit(collective).link;
+    }
+  }
+  follow();
+  for (const Collective collective : kPricedCollectives) {
+    kind(collective).before = network_.fit(collective).link;
+    kind(collective).trust = kTrust;
+  }
+  const bool of_latency = std::abs(latency) > std::abs(rate);
+  const auto kinds = static_cast<double>(
+      std::ranges::count_if(kinds_, [](const Kind& of) { return !of.window.empty(); }));
+  return {.of_latency = of_latency, .factor = std::exp((of_latency ? latency : -rate) / kinds)};
 }
 
 }  // namespace tidegate

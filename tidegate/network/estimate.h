@@ -6,8 +6,9 @@
 // Each kind of collective has a window of its last transfers, through which latency and rate are
 // fitted: least squares of relative errors, outliers held down, drawn a little to what was known
 // before, because transfers of one size alone cannot tell latency from rate. Transfers that are
-// mostly latency and those that are mostly bytes are watched for changes apart. When one is seen,
-// all kinds are corrected by it: it is the network that has changed, not a collective.
+// mostly latency and those that are mostly bytes are watched for changes apart; after one, the fit
+// starts anew from the steps that gave it away. Kinds that are not in use follow those that are: it
+// is the network that changes, not a collective.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tidegate/network/change.h"
 #include "tidegate/network/network.h"
@@ -59,13 +61,17 @@ class NetworkEstimate {
   };
 
   Kind& kind(Collective collective);
-  std::optional<NetworkChange> look_for_change(std::span<const Transfer> transfers);
-  void rescale(const NetworkChange& change);
+  void add(const Transfer& transfer);
+  void fit_kinds();
+  void follow();
+  bool look_for_change(std::span<const Transfer> transfers);
+  NetworkChange start_anew();
   void restart(double trust);
 
   Network network_;
   bool known_ = false;
   std::array<Kind, kPricedCollectives.size()> kinds_;
+  std::deque<std::vector<Transfer>> recent_;  // steps
   ChangeDetector latency_;
   ChangeDetector rate_;
 };

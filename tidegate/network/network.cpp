@@ -41,8 +41,8 @@ std::string_view name(Origin origin) {
   return "";
 }
 
-Network::Network(const Extent& extent, const Link& link) : extent_(extent) {
-  fits_.fill({.link = link, .origin = Origin::given});
+Network::Network(const Extent& extent, const Link& link, Origin origin) : extent_(extent) {
+  fits_.fill({.link = link, .origin = origin});
 }
 
 const Fit& Network::fit(Collective collective) const { return fits_[index_of(collective)]; }
@@ -55,7 +55,7 @@ void Network::set_measured(Collective collective, const Link& link) {
 
 void Network::derive() {
   for (const Collective collective : kPricedCollectives) {
-    if (at(collective).origin == Origin::measured) continue;
+    if (at(collective).origin != Origin::derived) continue;
     for (const Collective relative : kRelatives[index_of(collective)]) {
       if (fit(relative).origin != Origin::measured) continue;
       at(collective) = {.link = fit(relative).link, .origin = Origin::derived};

@@ -33,13 +33,14 @@ inline constexpr std::array kPricedCollectives = {Collective::all_reduce,   Coll
 
 class Network {
  public:
-  // Everything costs what textbooks say it does on this link.
-  Network(const Extent& extent, const Link& link);
+  // Everything costs what textbooks say it does on this link. Of origin `derived` it is a first
+  // guess, which the first measurement replaces everywhere.
+  Network(const Extent& extent, const Link& link, Origin origin = Origin::given);
 
   const Extent& extent() const { return extent_; }
   const Fit& fit(Collective collective) const;
-  // What was measured, and what follows from it for the kinds that were not: those that move bytes
-  // in the same way come first.
+  // What was measured, and what follows from it for the kinds that are derived: from those that
+  // move bytes in the same way if possible.
   void set_measured(Collective collective, const Link& link);
   void set(Collective collective, const Fit& fit) { at(collective) = fit; }
 

@@ -17,12 +17,22 @@ inline constexpr int kStatisticsBucket = -1;
 // What it asks for, for whoever prices it.
 Round records_round();
 
+// Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the
+// steps between, and nothing depends on it while everything is dense.
+inline constexpr double kRoundShare = 0.005;
+inline constexpr std::int64_t kDensePeriod = 50;
+inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
+inline constexpr std::int64_t kLongestPeriod = 200;
+
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
 // the same numbers at the same step.
 class AgreedRecords {
  public:
   // reacts = the policy acts on what it sees, so records must not be rare.
   explicit AgreedRecords(bool reacts);
+
+  // From now on somebody acts on what they say.
+  void watch() { dense_period_ = kWatchedPeriod; }
 
   // Is there a round after this step?
   bool due(std::int64_t step) const { return step >= next_due_; }
@@ -38,18 +48,12 @@ class AgreedRecords {
   void restart(std::int64_t step);
 
  private:
-  const std::int64_t dense_period_;
+  std::int64_t dense_period_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used
   Statistics agreed_;
   std::int64_t next_due_ = 0;
 };
 
-// Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the
-// steps between, and nothing depends on it while everything is dense.
-inline constexpr double kRoundShare = 0.005;
-inline constexpr std::int64_t kDensePeriod = 50;
-inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
-inline constexpr std::int64_t kLongestPeriod = 200;
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod);
 
 }  // namespace tidegate

@@ -19,6 +19,9 @@ void JobTimes::observe(const Statistics& statistics) {
       slowest(step.slots[i].ready, record.ready_seconds[i]);
       slowest(step.slots[i].compress, record.compress_slots[i]);
       slowest(step.slots[i].decode, record.decode_slots[i]);
+      const Seconds wire(static_cast<double>(record.wire_slots[i]));
+      const bool first = &record == statistics.ranks.data();
+      step.slots[i].wire = first ? wire : std::min(step.slots[i].wire, wire);
     }
   }
   if (!(step.compute > 0)) return;  // of the first step of all
@@ -43,7 +46,8 @@ std::vector<JobTimes::Slot> JobTimes::slots() const {
     return Seconds(median(values));
   };
   for (std::size_t i = 0; i < result.size(); ++i) {
-    result[i] = {middle(i, &Slot::ready), middle(i, &Slot::compress), middle(i, &Slot::decode)};
+    result[i] = {middle(i, &Slot::ready), middle(i, &Slot::compress), middle(i, &Slot::wire),
+                 middle(i, &Slot::decode)};
   }
   if (result.empty()) return result;
   // Before the first bucket is ready there are the optimiser, the forward pass, and some of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the steps of the running job are made of, from agreed records: medians over the last of
 // them, so that a hiccup of one rank or step does not count; of the ranks the slowest, because all
-// wait for it.
+// wait for it, and of their times on the wire the shortest, because the others have waited.
 #pragma once
 
 #include <deque>
@@ -21,10 +21,11 @@ class JobTimes {
   Seconds compute() const;
 
   // Buckets, or groups of neighbours if there are many (Record::slot_of). `ready` counts from the
-  // beginning of the step; compress and decode are those of the choices in use.
+  // beginning of the step; compress, wire and decode are those of the choices in use.
   struct Slot {
     Seconds ready{0};
     Seconds compress{0};
+    Seconds wire{0};
     Seconds decode{0};
   };
   std::vector<Slot> slots() const;

@@ -14,6 +14,14 @@
 
 namespace tidegate {
 
+// What one bucket took on one rank.
+struct BucketSeconds {
+  double ready = 0;  // since the first bucket was
+  double compress = 0;
+  double wire = 0;  // from issue to arrival, waiting for others included
+  double decode = 0;
+};
+
 // One rank's figures of one step. Energies are squared norms over all buckets, unscaled.
 struct Record {
   std::int64_t step = 0;
@@ -35,8 +43,9 @@ struct Record {
 
   // Buckets in order; if there are more than slots, neighbours share one: see slot_of.
   static constexpr std::size_t kSlots = 32;
-  std::array<float, kSlots> ready_seconds{};  // since the first bucket was; the latest of a slot
+  std::array<float, kSlots> ready_seconds{};
   std::array<float, kSlots> compress_slots{};
+  std::array<float, kSlots> wire_slots{};
   std::array<float, kSlots> decode_slots{};
 
   // What the last transfers took, in an order that all ranks know (policies/transfer_log.h);
@@ -49,16 +58,17 @@ struct Record {
   }
   // One of `buckets`, which is set before. What neighbours in a slot cost adds up; the last one is
   // ready last.
-  void add_bucket(std::size_t bucket, double ready, double compress, double decode) {
+  void add_bucket(std::size_t bucket, const BucketSeconds& seconds) {
     const std::size_t slot = slot_of(bucket, buckets);
-    ready_seconds[slot] = std::max(ready_seconds[slot], static_cast<float>(ready));
-    compress_slots[slot] += static_cast<float>(compress);
-    decode_slots[slot] += static_cast<float>(decode);
+    ready_seconds[slot] = std::max(ready_seconds[slot], static_cast<float>(seconds.ready));
+    compress_slots[slot] += static_cast<float>(seconds.compress);
+    wire_slots[slot] += static_cast<float>(seconds.wire);
+    decode_slots[slot] += static_cast<float>(seconds.decode);
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&
               sizeof(Record) ==
-                  120 + sizeof(Histogram) + 4 * (3 * Record::kSlots + Record::kTransfers));
+                  120 + sizeof(Histogram) + 4 * (4 * Record::kSlots + Record::kTransfers));
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
 struct Statistics {

@@ -29,14 +29,33 @@ void TransferLog::fill(Record& record) {
   std::ranges::sort(entries_, {}, [](const Entry& entry) {
     return std::make_tuple(entry.step, entry.ticket.bucket, entry.ticket.round);
   });
-  if (entries_.size() > Record::kTransfers) {
-    entries_.erase(entries_.begin(), entries_.end() - Record::kTransfers);
-  }
+  thin_out();
   record.transfer_seconds.fill(0);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     record.transfer_seconds[i] = static_cast<float>(entries_[i].seconds);
   }
   told_[record.step] = std::exchange(entries_, {});
+}
+
+// Too many for a record: the largest of every step, so that no step goes unseen. If even the steps
+// are too many, the last.
+void TransferLog::thin_out() {
+  if (entries_.size() <= Record::kTransfers) return;
+  std::map<std::int64_t, std::vector<std::size_t>> by_step;
+  for (std::size_t i = 0; i < entries_.size(); ++i) by_step[entries_[i].step].push_back(i);
+  const std::size_t share = std::max<std::size_t>(1, Record::kTransfers / by_step.size());
+  std::vector<std::size_t> kept;
+  for (auto& [step, indices] : by_step) {
+    std::ranges::stable_sort(indices, std::ranges::greater{},
+                             [&](std::size_t i) { return entries_[i].cost.bytes; });
+    indices.resize(std::min(indices.size(), share));
+    kept.insert(kept.end(), indices.begin(), indices.end());
+  }
+  std::ranges::sort(kept);
+  if (kept.size() > Record::kTransfers) kept.erase(kept.begin(), kept.end() - Record::kTransfers);
+  std::vector<Entry> entries;
+  for (const std::size_t i : kept) entries.push_back(entries_[i]);
+  entries_ = std::move(entries);
 }
 
 std::vector<std::vector<Transfer>> TransferLog::agreed(const Statistics& statistics) {

@@ -43,6 +43,8 @@ class TransferLog {
     double seconds;
   };
 
+  void thin_out();
+
   const Extent extent_;
   std::vector<Entry> entries_;                       // since the last record
   std::map<std::int64_t, std::vector<Entry>> told_;  // by the step of the record

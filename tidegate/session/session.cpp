@@ -50,8 +50,10 @@ std::size_t checked_threads(int threads) {
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
   for (std::size_t i = 0; i < buckets.size(); ++i) {
-    record.add_bucket(i, buckets[i].ready_seconds, buckets[i].compress_seconds,
-                      buckets[i].decode_seconds);
+    record.add_bucket(i, {.ready = buckets[i].ready_seconds,
+                          .compress = buckets[i].compress_seconds,
+                          .wire = buckets[i].wire_seconds,
+                          .decode = buckets[i].decode_seconds});
   }
 }
 
@@ -154,17 +156,21 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   }
   const bool told = took != kByClock && std::isfinite(took);
   const double on_wire = told ? took : seconds(arrived - issued.mapped());
-  // What came before it occupied the wire until it arrived.
-  if (took == kByClock) took = seconds(arrived - std::max(issued.mapped(), last_arrival_));
+  if (took == kByClock) took = time_on_wire(issued.mapped(), arrived);
   last_arrival_ = arrived;
+  last_was_prompt_ = std::isfinite(took);
   if (ticket.bucket == kStatisticsBucket) {
-    learned_.transfers().note(step_, ticket, records_round(), took);
-    statistics_.complete();
+    // Logged under the step of its records: in which step it arrives differs between ranks.
+    if (const auto of = statistics_.complete()) {
+      learned_.transfers().note(*of, ticket, records_round(), took);
+    }
     last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
   const Request& asked = pipeline_->request(ticket);
-  const bool takes_part = !std::holds_alternative<Idle>(asked);
+  // Who only sends, or looks on, does not see how long the others take.
+  const auto* step = std::get_if<SendReceive>(&asked);
+  const bool takes_part = !std::holds_alternative<Idle>(asked) && (!step || step->from >= 0);
   learned_.transfers().note(step_, ticket, round_of(asked), takes_part ? took : kUnknown);
   foreign_finite_ = foreign_finite_ && finite;
   wire_ends(arrived);
@@ -179,6 +185,13 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   const bool was_last_round = finished_.size() > finished;
   (was_last_round ? figures.decode_seconds : figures.compress_seconds) += computing;
   if (pipeline_->finished()) finish_step();
+}
+
+// What came before it occupied the wire until it arrived; when that was, nobody knows if it was not
+// noticed at once.
+double Session::time_on_wire(std::int64_t issued, std::int64_t arrived) const {
+  if (issued < last_arrival_ && !last_was_prompt_) return kUnknown;
+  return seconds(arrived - std::max(issued, last_arrival_));
 }
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
@@ -389,8 +402,8 @@ void Session::agree(Engine& engine) {
 }
 
 std::string Session::fingerprint() const {
-  std::string text = concat("wire version ", wire::kVersion, "; ranks ", place_.ranks, "; policy ",
-                            settings_.policy);
+  std::string text = concat("wire version ", wire::kVersion, ", records of ", sizeof(Record),
+                            " bytes; ranks ", place_.ranks, "; policy ", settings_.policy);
   for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
   text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
   for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
@@ -446,7 +459,8 @@ void Session::load(const State& state) {
   step_ = state.step;
   statistics_.restart(step_);
   learned_.restart();
-  step_began_ = 0;  // what lies between is no step
+  present_.clear();  // routes are chosen anew
+  step_began_ = 0;   // what lies between is no step
   last_record_seconds_ = 0;
 }
 

@@ -107,7 +107,10 @@ class Session {
   // What the network was found to be before the first step; the same on all ranks. From then on
   // transfers correct it, and routes that were left open go by price. Without this they go by
   // bytes, so that a job that asks for nothing that depends on time repeats itself bit for bit.
-  void start_from(const Network& network) { learned_.start_from(network); }
+  void start_from(const Network& network) {
+    learned_.start_from(network);
+    statistics_.watch();
+  }
   // Whether the policy acts on what is measured, so that calibration is worth its time.
   bool reacts() const { return policy_->reacts(); }
   const NetworkEstimate& network() const { return learned_.network(); }
@@ -140,6 +143,7 @@ class Session {
   Choice decide(int bucket, const ReadyBucket& ready);
   void begin_step(std::int64_t ready);
   void finish_step();
+  double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
   void learn();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
@@ -176,6 +180,7 @@ class Session {
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;
   std::int64_t last_arrival_ = 0;
+  bool last_was_prompt_ = true;  // it was noticed when it came
   double last_exposed_ = 0;  // of the step before: seconds from its last bucket ready to all done
   double last_record_seconds_ = 0;
 

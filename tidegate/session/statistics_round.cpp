@@ -35,7 +35,7 @@ void StatisticsRound::issue() {
   request_ = AllGather{std::as_bytes(mine_.span()), all_};
 }
 
-void StatisticsRound::complete() {
+std::optional<std::int64_t> StatisticsRound::complete() {
   Statistics statistics{.step = *in_flight_, .ranks = {}};
   statistics.ranks.resize(static_cast<std::size_t>(place_.ranks));
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
@@ -46,9 +46,11 @@ void StatisticsRound::complete() {
   in_flight_.reset();
   if (void_rounds_ > 0) {
     --void_rounds_;
-    return;
+    return std::nullopt;
   }
+  const std::int64_t step = statistics.step;
   records_.arrived(std::move(statistics));
+  return step;
 }
 
 void StatisticsRound::restart(std::int64_t step) {

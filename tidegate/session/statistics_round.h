@@ -18,6 +18,8 @@ class StatisticsRound {
   // reacts = the policy acts on what it sees, so records must not be rare.
   StatisticsRound(Place place, bool reacts);
 
+  void watch() { records_.watch(); }
+
   // Agreed: is there a round after this step?
   bool due(std::int64_t step) const { return records_.due(step); }
   void contribute(const Record& record);
@@ -28,7 +30,8 @@ class StatisticsRound {
   bool ready() const { return waiting() && !in_flight_; }
   void issue();
   const Request& request() const { return request_; }
-  void complete();
+  // The step whose records arrived; none if it is void: then nobody may learn from it.
+  std::optional<std::int64_t> complete();
 
   // True while a record that this step must act on is still on its way.
   bool blocks(std::int64_t step) const { return in_flight_ && *in_flight_ + 2 <= step; }

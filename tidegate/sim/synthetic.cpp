@@ -252,7 +252,7 @@ class Simulation {
     middle.magnitudes = synthetic_magnitudes(searched_elements_, searched_energy_);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const CodecSeconds& codec = buckets_[i].codec;
-      middle.add_bucket(i, 0, codec.compress.count(), codec.decode.count());
+      middle.add_bucket(i, {.compress = codec.compress.count(), .decode = codec.decode.count()});
     }
     learned_.transfers().fill(middle);
     Statistics statistics{.step = middle.step, .ranks = {}};
@@ -271,7 +271,7 @@ class Simulation {
         record.compute_seconds = before + first * (computing[rank] - before);
       }
       for (std::size_t i = 0; i < buckets_.size(); ++i) {
-        record.add_bucket(i, (buckets_[i].ready - first) * computing[rank], 0, 0);
+        record.add_bucket(i, {.ready = (buckets_[i].ready - first) * computing[rank]});
       }
       const auto waited = static_cast<float>(slowest - computing[rank]);
       for (float& seconds : record.transfer_seconds) {
