@@ -14,12 +14,12 @@ def cut(
     parameters: Sequence[Item], bytes_of: Callable[[Item], int], bucket_mb: float = BUCKET_MB
 ) -> list[list[Item]]:
     """Parameters, given in the model's order, in the order in which backward fills them, cut as DDP
-    does: a small first bucket, then full ones."""
-    buckets, room = [[]], min(FIRST_BUCKET_MB, bucket_mb) * 2**20
+    does: a bucket is closed when it has reached its size; the first one is small."""
+    buckets, filled, limit = [[]], 0, min(FIRST_BUCKET_MB, bucket_mb) * 2**20
     for parameter in reversed(parameters):
-        if buckets[-1] and room < bytes_of(parameter):
+        if filled >= limit:
             buckets.append([])
-            room = bucket_mb * 2**20
+            filled, limit = 0, bucket_mb * 2**20
         buckets[-1].append(parameter)
-        room -= bytes_of(parameter)
+        filled += bytes_of(parameter)
     return buckets

@@ -189,14 +189,13 @@ def add_simulate(commands) -> None:
         "Tasks: fashion-mnist (CNN, SGD), char-gpt (AdamW), char-lstm (SGD, clipped).",
     )
     add = parser.add_argument
-    add("--task", default="fashion-mnist", metavar="NAME", help="or module:function (%(default)s)")
+    add("--task", metavar="NAME", help="or module:function (fashion-mnist)")
     add("--ranks", type=int, default=4, metavar="N", help="virtual workers (%(default)s)")
     add("--steps", type=int, default=200, metavar="N", help="of every run (%(default)s)")
     add(
         "--link",
-        default="100mbit,2ms",
         metavar="RATE,LATENCY",
-        help="rate per rank and direction, and one-way latency (%(default)s)",
+        help="rate per rank and direction, and one-way latency (100mbit,2ms)",
     )
     add(
         "--link-schedule",
@@ -335,6 +334,9 @@ def add_probe(commands) -> None:
         "What MPI itself makes of the network: examples/mpi_probe.",
     )
     add_json(parser)
+    parser.add_argument(
+        "--quiet", action="store_true", help="with --json FILE: write that and show nothing"
+    )
     parser.set_defaults(run=run_probe)
 
 
@@ -367,8 +369,10 @@ def run_simulate(arguments) -> int:
         from . import synthetic
 
         return synthetic.run(arguments)
-    from . import simulate
+    from . import simulate, synthetic
 
+    synthetic.check_absent(arguments)
+    arguments.task = arguments.task or "fashion-mnist"
     return simulate.run(arguments)
 
 

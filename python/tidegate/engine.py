@@ -25,7 +25,7 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "uint8": torch.uint8,
 }
-PROMPT = 0.002  # seconds; an arrival noticed later than this says little about when it was
+PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 Link = str | _core.LinkSchedule  # what to emulate: "100mbit,2ms", or a link that changes by step
@@ -115,12 +115,12 @@ class Operation:
     def done(self, patience: float) -> bool:
         """Waits up to `patience` seconds (0 = only looks); True when the collective has been
         performed. Raises tidegate.Error when it failed or its time is up."""
-        began = time.monotonic()
+        now = time.monotonic()
         was_there = self._arrived(0.0)
         if not was_there and not (patience > 0 and self._arrived(patience)):
             self._missed = time.monotonic()
             return False
-        self.prompt = not was_there or began - self._missed < PROMPT
+        self.prompt = not was_there or now - self._missed < PROMPT * (now - self.began)
         return True
 
     def _arrived(self, patience: float) -> bool:

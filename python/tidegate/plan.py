@@ -55,6 +55,8 @@ def check(arguments) -> tuple[dict, dict]:
     if arguments.top < 1:
         raise Error("config", f"--top {arguments.top}: must be 1 or more")
     compute = parse_seconds("--compute", arguments.compute)
+    if compute == 0:
+        raise Error("config", "--compute 0: a step computes; write for example 30ms")
     network = read_probe(arguments) if arguments.probe else describe_link(arguments)
     layers, source = read_layers(arguments)
     job = {

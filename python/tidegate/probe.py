@@ -20,11 +20,13 @@ OPEN_MPI = {  # what torch wants to know, and where mpirun says it
 
 
 def run(arguments) -> int:
-    if arguments.json not in (None, "-"):
-        check_writable("--json", arguments.json)
     find_rendezvous()
+    if arguments.json not in (None, "-") and os.environ["RANK"] == "0":  # who writes it
+        check_writable("--json", arguments.json)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
     try:
+        if dist.get_world_size() == 1:
+            raise Error("config", "there is only one rank, and a network has two ends; start more")
         engine = Engine(dist.group.WORLD, TIMEOUT)
         calibration = engine.calibrate()
         result = {
@@ -46,7 +48,7 @@ def run(arguments) -> int:
     if engine.rank == 0:
         if arguments.json:
             write_json(arguments.json, result)
-        if arguments.json != "-":
+        if arguments.json != "-" and not (arguments.quiet and arguments.json):
             show(result)
     return 0
 
@@ -56,7 +58,7 @@ def find_rendezvous() -> None:
     for ours, theirs in OPEN_MPI.items():
         if theirs in os.environ:
             os.environ.setdefault(ours, os.environ[theirs])
-    if "RANK" not in os.environ:
+    if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
         raise Error(
             "config",
             "a network has two ends: start it with torchrun, for example `torchrun "
@@ -75,9 +77,6 @@ def find_rendezvous() -> None:
 
 
 def show(result: dict) -> None:
-    if result["ranks"] == 1:
-        print("There is only one rank: nothing to measure.")
-        return
     rows = [{"collective": name, **fit} for name, fit in result["network"].items()]
     show_rows(
         rows,

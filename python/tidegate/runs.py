@@ -10,6 +10,7 @@ from .policies import Policy, parse
 
 DEFAULT_POLICY = "topk:ratio=0.01"
 BASELINES = {"dense fp32": "fixed:method=dense", "dense bf16": "fixed:method=bf16"}
+DEFAULT_LINK = "100mbit,2ms"
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -48,7 +49,9 @@ def choose_policy(text: str) -> Policy:
 def choose_links(arguments) -> "_core.LinkSchedule":
     """--link, or --link-schedule over the steps of the run."""
     if arguments.link_schedule is None:
-        return _core.LinkSchedule(arguments.link)
+        return _core.LinkSchedule(arguments.link or DEFAULT_LINK)
+    if arguments.link is not None:
+        raise Error("config", "--link and --link-schedule: give one of them")
     return _core.find_link_schedule(arguments.link_schedule, arguments.steps)
 
 

@@ -25,16 +25,15 @@ def add_arguments(parser) -> None:
     group = parser.add_argument_group("with --synthetic")
     add = group.add_argument
     add("--synthetic", action="store_true", help="no task: ranks exist only as numbers")
-    add("--parameters", type=float, default=25e6, metavar="N", help="of the model (25e6)")
-    add("--spread", type=float, default=0.03, metavar="S", help="of ranks' speeds (%(default)s)")
+    add("--parameters", type=float, metavar="N", help="of the model (25e6)")
+    add("--spread", type=float, metavar="S", help="of ranks' speeds (0.03)")
     add(
         "--stragglers",
         type=float,
-        default=1e-5,
         metavar="P",
-        help="chance that a rank takes three times as long in a step (%(default)s)",
+        help="chance that a rank takes three times as long in a step (1e-5)",
     )
-    add("--noise", type=float, default=0.05, metavar="S", help="of transfers (%(default)s)")
+    add("--noise", type=float, metavar="S", help="of transfers (0.05)")
     add(
         "--lr-drop",
         type=int,
@@ -44,12 +43,30 @@ def add_arguments(parser) -> None:
     )
 
 
+DEFAULTS = {"parameters": 25e6, "spread": 0.03, "stragglers": 1e-5, "noise": 0.05, "lr_drop": []}
+
+
+def fill_in(arguments) -> None:
+    for option, value in DEFAULTS.items():
+        if getattr(arguments, option) is None:
+            setattr(arguments, option, value)
+
+
+def check_absent(arguments) -> None:
+    """Of a job that is not synthetic: nothing that was given may go unheard."""
+    for option in DEFAULTS:
+        if getattr(arguments, option) is not None:
+            name = option.replace("_", "-")
+            raise Error("config", f"--{name} goes with --synthetic; add that, or leave it out")
+
+
 def run(arguments) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from .cli import write_json
 
+    fill_in(arguments)
     memory_before = peak_memory()
     job, runs = check(arguments)
     console = Console(stderr=True, highlight=False)
@@ -74,7 +91,7 @@ def check(arguments) -> tuple[dict, list[Run]]:
     """The job, and the policies to run it with. All mistakes are found here."""
     from .cli import check_writable
 
-    for option in ("trace", "seeds"):
+    for option in ("task", "trace", "seeds"):
         if getattr(arguments, option) is not None:
             raise Error("config", f"--{option}: a synthetic job has none; leave it out")
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)

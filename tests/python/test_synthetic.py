@@ -7,11 +7,17 @@ import pytest
 
 from tidegate import _core, cli, synthetic
 
-JOB = ("simulate", "--synthetic", "--ranks", "64", "--steps", "50", "--link", "1gbit,50us")
+JOB = ("simulate", "--synthetic", "--ranks", "64", "--steps", "50")
+LINK = ("--link", "1gbit,50us")
+
+
+def job_with(*options: str) -> list[str]:
+    """The usual link, unless there is a schedule."""
+    return [*JOB, *(() if "--link-schedule" in options else LINK), *options]
 
 
 def simulated(capsys, *options: str) -> dict:
-    code = cli.main([*JOB, *options, "--json", "-", "--quiet"])
+    code = cli.main([*job_with(*options), "--json", "-", "--quiet"])
     out, err = capsys.readouterr()
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -106,6 +112,7 @@ def test_what_was_found_counts_every_scheduled_change_once():
         (["--noise", "nan"], "must be between 0 and 1"),
         (["--lr-drop", "-1"], "--lr-drop -1: must be between 0 and 50"),
         (["--seed", "1", "--seed", "2"], "takes one seed"),
+        (["--task", "char-gpt"], "--task: a synthetic job has none"),
         (["--policy", "topk"], "needs a ratio"),
         (["--policy", "topkk:ratio=0.1"], 'unknown policy "topkk"'),
         (["--policy", "int8", "--policy", "int8"], "given twice"),
@@ -114,7 +121,7 @@ def test_what_was_found_counts_every_scheduled_change_once():
     ],
 )
 def test_a_mistake_is_told_in_one_line_before_anything_runs(capsys, options, advice):
-    code = cli.main([*JOB, *options])
+    code = cli.main(job_with(*options))
     out, err = capsys.readouterr()
     assert code != 0
     assert out == ""

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <numeric>
 
 #include "tidegate/base/buffer.h"
@@ -23,8 +24,9 @@ constexpr double kGrowth = 4;  // of the larger size over the smaller
 constexpr double kGuessBytes = 64e3;
 constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
-constexpr double kTinyShare = 0.3;      // of the time may go to latencies
-constexpr double kShare = 0.5;          // of the time is for the large ones
+constexpr double kSlowSeconds = 0.1;  // of a tiny one: everything is done only as often as it must
+constexpr double kTinyShare = 0.3;    // of the time may go to latencies
+constexpr double kShare = 0.5;        // of the time is for the large ones
 constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
                                   Collective::all_to_all, Collective::swap,
                                   Collective::send_receive};
@@ -102,13 +104,25 @@ class Calibrator {
         began_(clock_()),
         result_(result) {}
 
+  // Makes connections, and finds out whether latency alone will take all the time.
+  Exchange first_ones(Collective collective) {
+    Exchange ones = repeat(collective, contribution(collective, kTinyBytes, extent_), 2);
+    while (ones.advance()) co_yield ones.request();
+    Exchange agreeing = agree({seconds_.back()});
+    while (agreeing.advance()) co_yield agreeing.request();
+    if (agreed(0) > kSlowSeconds) {
+      tiny_repeats_ = 2;
+      blocks_ = 1;
+    }
+  }
+
   // Latency of a kind: tiny messages. The first ones make connections; their time is nobody's.
   Exchange tiny_ones(Collective collective) {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
-    Exchange ones = repeat(collective, bytes, 2 + kTinyRepeats);
+    Exchange ones = repeat(collective, bytes, 2 + tiny_repeats_);
     while (ones.advance()) co_yield ones.request();
     std::sort(seconds_.begin() + 2, seconds_.end());  // a machine's other work only ever delays
-    Exchange agreeing = agree({seconds_[2 + kTinyRepeats / 3]});
+    Exchange agreeing = agree({seconds_[static_cast<std::size_t>(2 + tiny_repeats_ / 3)]});
     while (agreeing.advance()) co_yield agreeing.request();
     tiny_[collective] = note(collective, bytes, agreed(0));
   }
@@ -131,19 +145,20 @@ class Calibrator {
 
   // Whether there is time for latencies of so many kinds more.
   bool affords_tiny_ones(std::size_t kinds) const {
-    const double all = (2 + kTinyRepeats) * tiny_.begin()->second * static_cast<double>(kinds);
+    const double all = (2 + tiny_repeats_) * tiny_.begin()->second * static_cast<double>(kinds);
     return all < kTinyShare * allowed_;
   }
 
   // Rate of a kind: as many bytes as a fair share of the time allows.
   Exchange large_ones(Collective collective) {
     const double share = kShare * allowed_ / static_cast<double>(kMeasured.size());
-    const double pairs = kBlocks * (kInBlock + 1) * (1 + 1 / kGrowth);
+    const double before = seconds_of(clock_() - began_);
+    const double pairs = blocks_ * (kInBlock + 1) * (1 + 1 / kGrowth);
     const double large = std::min(kLargestBytes, share / (pairs * per_byte_));
     const std::array sizes = {contribution(collective, large / kGrowth, extent_),
                               contribution(collective, large, extent_)};
     std::array<std::vector<double>, 2> blocks;
-    for (int i = 0; i < kBlocks; ++i) {
+    for (int i = 0; i < blocks_; ++i) {
       for (std::size_t which = 0; which < sizes.size(); ++which) {
         // The first one after a change of size has waited for the others' last one.
         Exchange block = repeat(collective, sizes[which], 1 + kInBlock);
@@ -151,8 +166,8 @@ class Calibrator {
         blocks[which].push_back(mean(std::span(seconds_).subspan(1)));
       }
     }
-    Exchange agreeing = agree(
-        {std::ranges::min(blocks[0]), std::ranges::min(blocks[1]), seconds_of(clock_() - began_)});
+    Exchange agreeing = agree({std::ranges::min(blocks[0]), std::ranges::min(blocks[1]),
+                               seconds_of(clock_() - began_), before});
     while (agreeing.advance()) co_yield agreeing.request();
     const double seconds[] = {note(collective, sizes[0], agreed(0)),
                               note(collective, sizes[1], agreed(1))};
@@ -162,9 +177,9 @@ class Calibrator {
     if (!(per_byte_of_[collective] > 0)) {  // noise alone: the larger one is above it
       per_byte_of_[collective] = seconds[1] / wire[1];
     }
-    const double before = result_.took.count();
     result_.took = Seconds(agreed_longest(2));
-    enough_ = 2 * result_.took.count() - before > allowed_;  // the next one takes as long as this
+    // The next one takes as long as this.
+    enough_ = 2 * result_.took.count() - agreed_longest(3) > allowed_;
   }
   bool enough() const { return enough_; }
 
@@ -238,6 +253,8 @@ class Calibrator {
   std::vector<double> seconds_;  // of this rank
   std::vector<double> mine_;     // what the ranks are about to agree on
   std::vector<double> all_;
+  int tiny_repeats_ = kTinyRepeats;
+  int blocks_ = kBlocks;
   std::map<Collective, double> tiny_;
   std::map<Collective, double> per_byte_of_;
   double per_byte_ = 0;  // roughly
@@ -261,6 +278,8 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
 
   Calibrator calibrator(place, extent, std::move(clock), result);
   const std::span others = std::span(kMeasured).subspan(1);
+  Exchange hello = calibrator.first_ones(kMeasured.front());
+  while (hello.advance()) co_yield hello.request();
   Exchange first = calibrator.tiny_ones(kMeasured.front());
   while (first.advance()) co_yield first.request();
   Exchange guess = calibrator.guess_rate(kMeasured.front());
@@ -307,11 +326,20 @@ Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock
 }
 
 Calibration calibrate(Engine& engine, const Clock& clock) {
-  Calibration result;
-  Exchange exchange = calibrate(
-      engine.place(), {engine.topology().ranks(), engine.topology().hosts()}, clock, result);
-  while (exchange.advance()) engine.wait(engine.start(exchange.request()));
-  return result;
+  struct Kept {
+    Calibration result;
+    Exchange exchange;
+  };
+  auto kept = std::make_unique<Kept>();
+  kept->exchange = calibrate(engine.place(), {engine.topology().ranks(), engine.topology().hosts()},
+                             clock, kept->result);
+  try {
+    while (kept->exchange.advance()) engine.wait(engine.start(kept->exchange.request()));
+  } catch (...) {
+    kept.release();  // after a time-out an engine may still write into its memory
+    throw;
+  }
+  return kept->result;
 }
 
 }  // namespace tidegate

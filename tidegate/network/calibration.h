@@ -34,7 +34,7 @@ struct Calibration {
 };
 
 // What a calibration may take: a second from 1 Gbit/s on, three at 100 Mbit/s and below. On links
-// whose latency is what takes time it needs some thirty collectives in any case.
+// whose latency is what takes time it needs some twenty collectives in any case.
 Seconds calibration_budget(double bytes_per_second);
 
 // All ranks run it together; `result` is the same on all ranks when it is finished.
