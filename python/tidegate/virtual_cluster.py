@@ -127,9 +127,8 @@ class VirtualCluster:
         self._schedule = schedule or None
         self._hosts = len(set(hosts)) if hosts else ranks
         self._job = _core.ModelledJob(self._sessions, self._clock, DEPTH)
-        if self._sessions[0].reacts() if calibrate is None else calibrate:
-            for session in self._sessions:
-                session.start_from(self._network(0))
+        self._calibrates = self._sessions[0].reacts() if calibrate is None else calibrate
+        self._calibrate(0)
         self.losses: list[float] = []  # of every step, the mean over workers
         self._seed = seed
         self._check = check
@@ -216,6 +215,11 @@ class VirtualCluster:
             return self._given_compute
         return statistics.median(self._computed) if self._computed else 0.0
 
+    def _calibrate(self, step: int) -> None:
+        if self._calibrates:
+            for session in self._sessions:
+                session.start_from(self._network(step))
+
     def _network(self, step: int) -> "_core.Network":
         link = self._schedule.at(step) if self._schedule else UNLIMITED
         return _core.Network(self.ranks, self._hosts, link)
@@ -231,6 +235,7 @@ class VirtualCluster:
         a restore: both go on alike."""
         sessions = snapshots.sessions_state(self._sessions)
         snapshots.load_sessions(self._sessions, sessions)
+        self._calibrate(len(self.losses))
         return {
             "version": snapshots.VERSION,
             "ranks": self.ranks,
@@ -256,6 +261,7 @@ class VirtualCluster:
         self._batches.go_to(*snapshot["place"])
         self.losses = list(snapshot["losses"])
         self._modelled = list(snapshot["modelled"])
+        self._calibrate(len(self.losses))
         torch.set_rng_state(snapshot["random"])
 
     # --- one step ---
