@@ -28,6 +28,7 @@ class TwoRanks {
   // One step of one bucket; the statistics round behind it is issued and performed, but not
   // completed.
   void step() {
+    now_ += 1'000'000'000;  // forward and backward
     for (std::size_t rank = 0; rank < 2; ++rank) {
       gradients_[rank].assign(1000, 1.0f + static_cast<float>(rank));
       sessions_[rank]->submit({.data = bytes_in(gradients_[rank]), .last = true});
