@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is the modelled time of a step right? Trains the model of `tidegate demo` on a real network, dense
 and compressed, and compares the time of a step with what the planner's model says of it, from a
-calibration of the network and from the time that computing takes when nothing is exchanged. In turn,
-several times; medians are shown.
+calibration of the network and from the time that computing takes: by itself, and as a job that sends
+everything has measured it while it ran (`stats()["medians"]`), which is what a policy would go by. In
+turn, several times; medians are shown.
 
     sudo tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_step.py
 """  # noqa: E501
@@ -70,13 +71,15 @@ def compute_seconds(data: Data, steps: int) -> float:
     return train(model, optimizer, data, steps, False)
 
 
-def step_seconds(way: dict, data: Data, steps: int) -> float:
+def step_seconds(way: dict, data: Data, steps: int, watch: bool) -> tuple[float, float]:
+    """Of a step, and of its computing as the job has measured it (0 if nobody watched)."""
     model, optimizer = job()
-    handle = tidegate.attach(model, optimizer, policy="fixed", timeout=120, **way)
+    handle = tidegate.attach(model, optimizer, policy="fixed", timeout=120, calibrate=watch, **way)
     train(model, optimizer, data, WARM_UP, True)
     seconds = train(model, optimizer, data, steps, True)
+    compute = handle.stats()["medians"]["compute_ms"] / 1e3
     handle.detach()
-    return seconds
+    return seconds, compute
 
 
 def modelled(network, compute: float, ranks: int, speeds) -> dict[str, float]:
@@ -112,31 +115,29 @@ def main() -> int:
     for choice in _core.candidates():
         if str(choice) in WAYS:
             speeds.measure(choice)
-    seen = {name: {"measured": [], "modelled": []} for name in WAYS}
-    computes = []
+    kinds = ("measured", "modelled", "running")
+    seen = {name: {kind: [] for kind in kinds} for name in WAYS}
+    computes, running = [], []
     for cycle in range(arguments.cycles):
         network = engine.calibrate().network
         computes.append(statistics.median(engine.gather_objects(compute_seconds(data, 20))))
-        predicted = modelled(network, computes[-1], ranks, speeds)
         for name, way in WAYS.items():
-            mine = step_seconds(way, data, arguments.steps)
+            first = name == next(iter(WAYS))
+            mine, compute = step_seconds(way, data, arguments.steps, first)
+            if first:
+                running.append(compute)
             seen[name]["measured"].append(statistics.median(engine.gather_objects(mine)))
-            seen[name]["modelled"].append(predicted[name])
+        for kind, compute in (("modelled", computes[-1]), ("running", running[-1])):
+            for name, seconds in modelled(network, compute, ranks, speeds).items():
+                seen[name][kind].append(seconds)
         if rank == 0:
             print(f"cycle {cycle + 1} of {arguments.cycles}", file=sys.stderr)
     rows = []
     for name, times in seen.items():
-        measured, expected = (
-            1e3 * statistics.median(times[which]) for which in ("measured", "modelled")
-        )
-        rows.append(
-            {
-                "choice": name,
-                "measured_ms": measured,
-                "modelled_ms": expected,
-                "error": expected / measured - 1,
-            }
-        )
+        row = {f"{kind}_ms": 1e3 * statistics.median(times[kind]) for kind in kinds}
+        row["error"] = row["modelled_ms"] / row["measured_ms"] - 1
+        row["running_error"] = row["running_ms"] / row["measured_ms"] - 1
+        rows.append({"choice": name, **row})
     engine.close()
     dist.destroy_process_group()
     if rank == 0:
@@ -147,10 +148,13 @@ def main() -> int:
                 "measured ms/step": lambda row: f"{row['measured_ms']:.1f}",
                 "modelled": lambda row: f"{row['modelled_ms']:.1f}",
                 "error": lambda row: f"{100 * row['error']:+.1f} %",
+                "from the job": lambda row: f"{row['running_ms']:.1f}",
+                " error": lambda row: f"{100 * row['running_error']:+.1f} %",
             },
         )
         compute = 1e3 * statistics.median(computes)
-        print(f"computing alone: {compute:.1f} ms per step, {ranks} ranks on this machine")
+        in_job = 1e3 * statistics.median(running)
+        print(f"computing: {compute:.1f} ms per step alone, {in_job:.1f} ms in the job")
         if arguments.json:
             with open(arguments.json, "w", encoding="utf-8") as file:
                 json.dump({"compute_ms": compute, "rows": rows}, file, indent=2)
