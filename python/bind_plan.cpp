@@ -83,6 +83,7 @@ nb::dict row_of(const Planned& planned) {
   row["delivers_less"] = delivers_less(choice);
   row["error_feedback"] = choice.method->error_feedback;
   row["without_loss"] = planned.without_loss;
+  row["advisable"] = planned.advisable();
   row["bytes_sent"] = planned.model.bytes_sent();
   row["modelled_step_seconds"] = planned.step.total.count();
   row["modelled_exposed_seconds"] = planned.step.exposed.count();

@@ -150,7 +150,7 @@ def conclusions(plan) -> list[str]:
 def peers_of(best: dict, rows: list[dict]) -> list[str]:
     """Other methods that lose nothing and take hardly longer: measured times scatter as much."""
     longest = _core.HARDLY_LONGER * best["modelled_step_seconds"]
-    close = (r for r in rows if r["without_loss"] and r["modelled_step_seconds"] <= longest)
+    close = (r for r in rows if r["advisable"] and r["modelled_step_seconds"] <= longest)
     return [name for name in dict.fromkeys(r["method"] for r in close) if name != best["method"]]
 
 

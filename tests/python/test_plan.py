@@ -78,7 +78,7 @@ def test_json_has_every_candidate_fastest_first(capsys):
     steps = [row["modelled_step_seconds"] for row in plan["rows"]]
     assert steps == sorted(steps)
     assert plan["best"]["modelled_step_seconds"] == min(
-        row["modelled_step_seconds"] for row in plan["rows"] if row["without_loss"]
+        row["modelled_step_seconds"] for row in plan["rows"] if row["advisable"]
     )
     dense = row(plan, "dense by engine")
     # 2 buckets by a ring of 8: all bytes one after another, latency once at least, after forward.

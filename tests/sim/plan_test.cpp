@@ -139,14 +139,21 @@ TEST(Plan, OnAnInfinitelyFastLinkIsDense) {
   EXPECT_DOUBLE_EQ(made.rows[0].step.total.count(), 0.05);
 }
 
+TEST(Plan, DoesNotAdviseToChooseBlindly) {
+  for (const Method& method : methods()) {
+    EXPECT_EQ(method.blind, method.name == "randomk") << method.name;
+  }
+}
+
 TEST(Plan, OnAVerySlowLinkIsWhateverSendsLeast) {
   const Plan made = plan(three_buckets(0.05), network(8, 1));
   ASSERT_TRUE(made.best);
   double least = kInfinite;
   for (const Planned& row : made.rows) {
-    if (row.without_loss) least = std::min(least, row.model.bytes_sent());
+    if (row.advisable()) least = std::min(least, row.model.bytes_sent());
   }
-  EXPECT_DOUBLE_EQ(made.rows[*made.best].model.bytes_sent(), least);
+  // A broadcast keeps the wire busy for longer than its bytes: hence not quite.
+  EXPECT_LE(made.rows[*made.best].model.bytes_sent(), 1.05 * least);
 }
 
 TEST(Plan, OfOneRankIsDenseAndSendsNothing) {

@@ -106,6 +106,7 @@ struct Method {
   // By owners less is delivered than by the others at the same level: not a matter of price alone.
   bool owners_deliver_less = false;
   bool error_feedback = false;
+  bool blind = false;  // chooses what to send without looking at the gradient: learns far slower
   bool whole = false;  // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring

@@ -49,6 +49,7 @@ Method randomk_row() {
       .level = Level::ratio,
       .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
+      .blind = true,
       .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
         return {{Collective::all_reduce, 4 * kept_elements(shape.elements, choice.ratio),
                  choice.route}};

@@ -156,7 +156,7 @@ Plan make_plan(const PlannedJob& job, const Network& network, const std::vector<
   compare(plan.fp32);
   compare(plan.half);
   std::ranges::stable_sort(plan.rows, {}, [](const Planned& row) { return row.step.total; });
-  const auto best = std::ranges::find_if(plan.rows, &Planned::without_loss);
+  const auto best = std::ranges::find_if(plan.rows, &Planned::advisable);
   if (best == plan.rows.end()) return plan;
   auto gentlest = best;
   for (auto row = best; row != plan.rows.end(); ++row) {

@@ -74,6 +74,7 @@ struct Planned {
   Choice choice;
   StepModel model;
   bool without_loss = false;
+  bool advisable() const { return without_loss && !choice.method->blind; }
   StepTime step;
   double speedup_fp32 = 1;  // over the baselines
   double speedup_half = 1;
