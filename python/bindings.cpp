@@ -182,8 +182,12 @@ void bind_session(nb::module_& module) {
           "prompt = it was noticed when it arrived, not later")
       .def("take_finished", &Session::take_finished)
       .def("fingerprint", &Session::fingerprint)
-      .def("may_go_by_host", &Session::may_go_by_host)
-      .def("reacts", &Session::reacts)
+      .def("may_go_by_host", [](const Session& self) { return self.needs().by_host; })
+      .def("reacts", [](const Session& self) { return self.needs().reacts; })
+      .def("set_learning_rates",
+           [](Session& self, const std::vector<double>& rates) { self.set_learning_rates(rates); })
+      .def("end_epoch", &Session::end_epoch)
+      .def_prop_ro("batches_per_step", &Session::batches_per_step)
       .def("start_from", &Session::start_from, "network"_a)
       .def(
           "network",
@@ -214,18 +218,20 @@ void bind_session(nb::module_& module) {
             for (const auto& [method, memory] : state.memories) {
               memories[method.c_str()] = to_bytes(memory);
             }
-            return nb::make_tuple(state.step, to_bytes(state.residuals), memories);
+            return nb::make_tuple(state.step, to_bytes(state.residuals), memories, state.policy);
           },
           "(step, {parameter name: its residual as the bytes of fp32 numbers}, {method: {parameter "
-          "name: what else the method keeps for it}})")
+          "name: what else the method keeps for it}}, {name: numbers that the policy remembers})")
       .def("load",
            [](Session& self, int rank, int ranks, std::int64_t step,
               const std::map<std::string, nb::bytes>& residuals,
-              const std::map<std::string, std::map<std::string, nb::bytes>>& memories) {
+              const std::map<std::string, std::map<std::string, nb::bytes>>& memories,
+              const Notes& policy) {
              State state{.place = {rank, ranks},
                          .step = step,
                          .residuals = from_bytes(residuals),
-                         .memories = {}};
+                         .memories = {},
+                         .policy = policy};
              for (const auto& [method, memory] : memories) {
                state.memories[method] = from_bytes(memory);
              }
@@ -318,7 +324,11 @@ void bind_tables(nb::module_& module) {
       nb::dict row;
       row["name"] = policy.name;
       row["summary"] = policy.summary;
-      row["options"] = policy.options;
+      nb::list options;
+      for (const PolicyOption& option : policy.options) {
+        options.append(nb::make_tuple(option.name, option.standard, option.meaning));
+      }
+      row["options"] = options;
       rows.append(row);
     }
     return rows;

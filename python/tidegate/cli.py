@@ -418,13 +418,28 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count >= 1e5 else f"{count / 1e3:.3g} kB"
 
 
+OPTION = ("name", "standard", "meaning")  # of a policy
+
+
 def show_policies(arguments) -> int:
-    columns = {
-        "policy": lambda row: row["name"],
-        "what it does": lambda row: row["summary"],
-        "options": lambda row: row["options"],
-    }
-    return show(arguments, "policies", _core.policies(), columns)
+    rows = [
+        {**row, "options": [dict(zip(OPTION, option, strict=True)) for option in row["options"]]}
+        for row in _core.policies()
+    ]
+    if arguments.json:
+        write_json(arguments.json, {"v": 1, "policies": rows})
+    if arguments.json != "-":
+        for row in rows:
+            print(f"\n{row['name']}: {row['summary']}")
+            show_rows(
+                row["options"],
+                {
+                    "option": lambda option: option["name"],
+                    "standard": lambda option: option["standard"] or "-",
+                    "meaning": lambda option: option["meaning"],
+                },
+            )
+    return 0
 
 
 def show(arguments, name: str, rows: list[dict], columns: dict) -> int:

@@ -164,7 +164,7 @@ class Handle:
     def state_dict(self) -> dict:
         """What this rank needs to go on where it stopped. Does not communicate."""
         with self._lock:
-            step, residuals, memories = self._session.state()
+            step, residuals, memories, policy = self._session.state()
         return {
             "version": 1,
             "rank": self._engine.rank,
@@ -172,6 +172,7 @@ class Handle:
             "step": step,
             "residuals": to_tensors(residuals),
             "memories": {method: to_tensors(memory) for method, memory in memories.items()},
+            "policy": policy,
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -182,6 +183,7 @@ class Handle:
             memories = {
                 method: to_bytes(memory) for method, memory in state.get("memories", {}).items()
             }
+            policy = dict(state.get("policy", {}))
         except (KeyError, TypeError, AttributeError) as error:
             raise Error(
                 "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
@@ -191,7 +193,7 @@ class Handle:
                 "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
             )
         with self._lock:
-            self._session.load(rank, ranks, step, residuals, memories)
+            self._session.load(rank, ranks, step, residuals, memories, policy)
 
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""

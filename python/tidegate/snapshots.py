@@ -62,12 +62,13 @@ def tensors_of(model: torch.nn.Module):
 def sessions_state(sessions: list) -> list[dict]:
     states = []
     for session in sessions:
-        step, residuals, memories = session.state()
+        step, residuals, memories, policy = session.state()
         states.append(
             {
                 "step": step,
                 "residuals": to_tensors(residuals),
                 "memories": {method: to_tensors(memory) for method, memory in memories.items()},
+                "policy": policy,
             }
         )
     return states
@@ -81,6 +82,7 @@ def load_sessions(sessions: list, states: list[dict]) -> None:
             state["step"],
             to_bytes(state["residuals"]),
             {method: to_bytes(memory) for method, memory in state["memories"].items()},
+            state["policy"],
         )
 
 

@@ -112,8 +112,8 @@ TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
   Statistics statistics{.step = 3,
                         .ranks = {{.step = 3, .gradient_energy = 4}, {.sent_energy = kNan}}};
   statistics.ranks[0].magnitudes.add(std::bit_cast<std::uint32_t>(1.0f), 5, 10);
-  const Question question{
-      .step = 5, .bucket = 1, .elements = 100, .ranks = 2, .statistics = &statistics};
+  const Situation now{.step = 5, .ranks = 2, .statistics = &statistics};
+  const Question question{.now = now, .bucket = 1, .elements = 100, .layers = {}};
   const Json event = parse(
       decision_event(question, {make_choice("topk", 0.01), "fixed by the user"}), "decision", 5);
   EXPECT_EQ(event["bucket"], 1);
@@ -129,7 +129,8 @@ TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
 }
 
 TEST(Trace, ADecisionWithoutStatisticsSaysSo) {
-  const Json event = parse(decision_event({}, {make_choice("dense"), ""}), "decision", 0);
+  const Json event =
+      parse(decision_event({.now = {}, .layers = {}}, {make_choice("dense"), ""}), "decision", 0);
   EXPECT_TRUE(event["statistics"].is_null());
   EXPECT_FALSE(event["choice"].contains("ratio"));
 }

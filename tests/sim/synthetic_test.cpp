@@ -22,13 +22,13 @@ class Watching : public Policy {
   explicit Watching(const Choice& choice, bool reacts = true) : choice_(choice), reacts_(reacts) {}
 
   Decision decide(const Question& question) override {
-    const Statistics* seen = question.statistics;
-    asked.push_back({question.step, seen ? seen->step : -1, seen ? seen->ranks.size() : 0});
+    const Statistics* seen = question.now.statistics;
+    asked.push_back({question.now.step, seen ? seen->step : -1, seen ? seen->ranks.size() : 0});
     if (seen) last_seen = *seen;
-    if (question.times) last_times = *question.times;
+    if (question.now.times) last_times = *question.now.times;
     return {choice_, "for a test"};
   }
-  bool reacts() const override { return reacts_; }
+  Needs needs() const override { return {.reacts = reacts_}; }
 
   struct Asked {
     std::int64_t step;

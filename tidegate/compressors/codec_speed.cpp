@@ -29,6 +29,13 @@ CodecSpeed::CodecSpeed(Route route, std::size_t elements, const Sample& few, con
                     many.decode.count() / n);
 }
 
+CodecSpeed::CodecSpeed(Route route, const Figures& figures)
+    : route_(route), compress_{figures[0], figures[1]}, decode_{figures[2], figures[3]} {}
+
+CodecSpeed::Figures CodecSpeed::figures() const {
+  return {compress_.fixed, compress_.slope, decode_.fixed, decode_.slope};
+}
+
 // By all-gather a rank reads the message of every rank.
 double CodecSpeed::decoding(int ranks) const {
   return route_ == Route::all_gather ? ranks : share_of_others(ranks);

@@ -3,7 +3,10 @@
 // line through two measurements (session/speed.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <map>
+#include <string>
 
 #include "tidegate/comm/request.h"
 #include "tidegate/network/price.h"
@@ -23,6 +26,11 @@ class CodecSpeed {
   // Both for a bucket of so many elements, the second with more ranks than the first.
   CodecSpeed(Route route, std::size_t elements, const Sample& few, const Sample& many);
 
+  // The same from its figures, as ranks exchange them.
+  using Figures = std::array<double, 4>;
+  CodecSpeed(Route route, const Figures& figures);
+  Figures figures() const;
+
   // Proportional to the elements.
   Seconds compress(std::size_t elements, int ranks) const;
   Seconds decode(std::size_t elements, int ranks) const;
@@ -40,5 +48,8 @@ class CodecSpeed {
   Line compress_;
   Line decode_;
 };
+
+// By choice, as describe() has it, between all ranks.
+using CodecSpeeds = std::map<std::string, CodecSpeed>;
 
 }  // namespace tidegate

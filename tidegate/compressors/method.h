@@ -39,6 +39,8 @@ struct Choice {
   // largest norm of a bucket's gradient over all ranks. 0 = leave it.
   double momentum = 0;
   double clip = 0;
+  // What waits goes out at once with a gradient that is sent whole (GraVAC), and not bit by bit.
+  bool at_once = false;
   bool operator==(const Choice&) const = default;
 };
 

@@ -15,20 +15,24 @@ void Learned::restart() {
 
 std::vector<NetworkChange> Learned::learn(const Statistics* statistics) {
   std::vector<NetworkChange> changes;
-  if (!statistics || statistics->step == learned_from_) return changes;
+  fresh_ = statistics && statistics->step != learned_from_;
+  if (!fresh_) return changes;
   learned_from_ = statistics->step;
   times_.observe(*statistics);
   for (const std::vector<Transfer>& transfers : transfers_.agreed(*statistics)) {
     if (const auto change = network_.observe(transfers)) changes.push_back(*change);
   }
+  network_changes_ += static_cast<std::int64_t>(changes.size());
   return changes;
 }
 
-Question Learned::ask(Question question, const Statistics* statistics) const {
-  question.statistics = statistics;
-  question.network = network_.known() ? &network_.network() : nullptr;
-  question.times = times_.known() ? &times_ : nullptr;
-  return question;
+Situation Learned::situation(Situation now, const Statistics* statistics) const {
+  now.statistics = statistics;
+  now.fresh = fresh_;
+  now.network = network_.known() ? &network_.network() : nullptr;
+  now.network_changes = network_changes_;
+  now.times = times_.known() ? &times_ : nullptr;
+  return now;
 }
 
 Choice Learned::settle(const Choice& choice, const Shape& shape, const Choice* present) const {

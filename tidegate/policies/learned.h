@@ -29,8 +29,8 @@ class Learned {
   // the network that they give away.
   std::vector<NetworkChange> learn(const Statistics* statistics);
 
-  // `question` with everything that was learned, and the records last learned from.
-  Question ask(Question question, const Statistics* statistics) const;
+  // `now` with everything that was learned, and the records last learned from.
+  Situation situation(Situation now, const Statistics* statistics) const;
 
   // The choice with its route settled; `present` as for cheapest_route.
   Choice settle(const Choice& choice, const Shape& shape, const Choice* present) const;
@@ -45,6 +45,8 @@ class Learned {
   bool priced_ = false;  // routes go by price
   TransferLog transfers_;
   JobTimes times_;
+  std::int64_t network_changes_ = 0;
+  bool fresh_ = false;  // the records that were learned from last are new
 };
 
 }  // namespace tidegate

@@ -28,13 +28,14 @@ class Schedule : public Policy {
   Decision decide(const Question& question) override {
     const Entry* present = &entries_.front();
     for (const Entry& entry : entries_) {
-      if (entry.from_step <= question.step) present = &entry;
+      if (entry.from_step <= question.now.step) present = &entry;
     }
     return {present->choice, concat("scheduled from step ", present->from_step)};
   }
 
-  bool may_go_by_host() const override {
-    return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.choice.by_host; });
+  Needs needs() const override {
+    return {.by_host = std::ranges::any_of(
+                entries_, [](const Entry& entry) { return entry.choice.by_host; })};
   }
 
  private:
@@ -88,17 +89,16 @@ std::vector<Entry> parse_entries(std::string text) {
   return entries;
 }
 
-std::unique_ptr<Policy> make(const Options& options) {
-  check_options(options, {"levels", "file"}, "schedule");
-  const auto levels = options.find("levels");
-  const auto file = options.find("file");
-  if ((levels == options.end()) == (file == options.end())) {
+std::unique_ptr<Policy> make(const OptionReader& options) {
+  if (options.given("levels") == options.given("file")) {
     fail(Fault::config, "policy \"schedule\" needs either levels or a file, for example ",
          "levels=0 dense;100 topk 0.01");
   }
-  if (levels != options.end()) return std::make_unique<Schedule>(parse_entries(levels->second));
-  std::ifstream stream(file->second);
-  if (!stream) fail(Fault::config, "cannot read the schedule file \"", file->second, "\"");
+  if (options.given("levels")) {
+    return std::make_unique<Schedule>(parse_entries(options.text("levels")));
+  }
+  std::ifstream stream(options.text("file"));
+  if (!stream) fail(Fault::config, "cannot read the schedule file \"", options.text("file"), "\"");
   std::ostringstream text;
   text << stream.rdbuf();
   return std::make_unique<Schedule>(parse_entries(text.str()));
@@ -109,8 +109,9 @@ std::unique_ptr<Policy> make(const Options& options) {
 PolicyRow schedule_row() {
   return {.name = "schedule",
           .summary = "levels by step, from a list or a file",
-          .options =
-              "levels=\"0 dense;100 topk 0.01\" or file=PATH (step method [ratio or rank] [route])",
+          .options = {{"levels", "",
+                       "step method [ratio or rank] [route]; ..., such as 0 dense;100 topk 0.01"},
+                      {"file", "", "the same from a file, one entry per line"}},
           .make = make};
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tidegate/kernels/histogram.h"
+#include "tidegate/kernels/sketch.h"
 
 namespace tidegate {
 
@@ -28,6 +29,7 @@ struct Record {
   double gradient_energy = 0;
   double sent_energy = 0;
   double residual_energy = 0;
+  double weaker_energy = 0;     // of selections at the choices' weaker ratios
   double overlap = 0;           // <gradient, what waited before>
   double step_seconds = 0;      // from the first bucket of the step before to that of this one
   double compute_seconds = 0;   // of these, those in which nobody waited for buckets
@@ -39,7 +41,10 @@ struct Record {
   std::uint64_t compressed = 0;  // 1 if any bucket used error feedback
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
   std::uint64_t buckets = 0;
-  Histogram magnitudes;  // of gradient + residual, over all buckets that were searched
+  double learning_rate = 0;      // of the optimiser's first group; 0 = unknown
+  std::uint64_t rate_drops = 0;  // so far: the learning rate of a group fell by a fifth or more
+  std::uint64_t epochs = 0;      // that have come to their end so far
+  Histogram magnitudes;          // of gradient + residual, over all buckets that were searched
 
   // Buckets in order; if there are more than slots, neighbours share one: see slot_of.
   static constexpr std::size_t kSlots = 32;
@@ -52,6 +57,12 @@ struct Record {
   // infinite = this rank cannot tell.
   static constexpr std::size_t kTransfers = 64;
   std::array<float, kTransfers> transfer_seconds{};
+
+  // Sketches (kernels/sketch.h) of the gradient and of what waits, as bf16, if a policy needs them
+  // in this step: those of all ranks add up to the sketch of the sum.
+  std::uint64_t sketched = 0;
+  std::array<std::uint16_t, kSketchBuckets> gradient_sketch{};
+  std::array<std::uint16_t, kSketchBuckets> residual_sketch{};
 
   static std::size_t slot_of(std::size_t bucket, std::size_t buckets) {
     return buckets <= kSlots ? bucket : bucket * kSlots / buckets;
@@ -67,8 +78,9 @@ struct Record {
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&
-              sizeof(Record) ==
-                  120 + sizeof(Histogram) + 4 * (4 * Record::kSlots + Record::kTransfers));
+              sizeof(Record) == 160 + sizeof(Histogram) +
+                                    4 * (4 * Record::kSlots + Record::kTransfers) +
+                                    2 * 2 * kSketchBuckets);
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
 struct Statistics {

@@ -201,6 +201,22 @@ void BucketAverage::check_result(const ReadyBucket& ready, const Choice& choice)
   report_.finite = kernels::all_finite(widened_);
 }
 
+void BucketAverage::for_each_mean(
+    const ReadyBucket& ready,
+    const std::function<void(const Layer&, std::span<const float>)>& visit) {
+  std::span<const float> mean = view_as<float>(ready.data);
+  if (ready.element != Element::f32) {
+    const auto halves = view_as<std::uint16_t>(ready.data);
+    widened_.resize(halves.size());
+    kernels::widen(halves, ready.element, 1.0f, widened_);
+    mean = widened_;
+  }
+  for (const Layer& layer : layers_) {
+    visit(layer, mean.first(layer.elements));
+    mean = mean.subspan(layer.elements);
+  }
+}
+
 void BucketAverage::restore() {
   if (!bound()) return;
   if (!before_release_.empty()) {

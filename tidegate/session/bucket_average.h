@@ -57,6 +57,10 @@ class BucketAverage {
   // gradient, or that appeared when the mean was rounded to the caller's 16 bits.
   void check_result(const ReadyBucket& ready, const Choice& choice);
 
+  // The layers with what has become of them, as fp32. After the last bucket of a step.
+  void for_each_mean(const ReadyBucket& ready,
+                     const std::function<void(const Layer&, std::span<const float>)>& visit);
+
   // The step could not be used: undoes what its exchange took from the residual.
   void restore();
 

@@ -47,6 +47,9 @@ std::size_t checked_threads(int threads) {
   return static_cast<std::size_t>(threads);
 }
 
+// A fall that is no part of a smooth decay.
+constexpr double kDrop = 0.8;
+
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -62,13 +65,16 @@ void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
 Session::Session(Place place, Settings settings)
     : place_(checked(place)),
       settings_(with_clocks(std::move(settings))),
-      policy_(make_policy(settings_.policy, settings_.options)),
+      policy_(settings_.make_policy ? settings_.make_policy()
+                                    : make_policy(settings_.policy, settings_.options)),
+      needs_(policy_->needs()),
       shared_{checked_topology(place_, settings_.hosts),
               Workers(checked_threads(settings_.threads)),
               {},
               {}},
-      statistics_(place, policy_->reacts()),
-      learned_(extent()) {
+      statistics_(place, needs_.reacts),
+      learned_(extent()),
+      windows_(needs_.window) {
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
@@ -208,6 +214,7 @@ void Session::begin_step(std::int64_t ready) {
   step_began_ = ready;
   agreed_ = statistics_.begin_step(step_);
   learn();
+  observe();
   pipeline_.emplace(settings_.depth, [this](int bucket) {
     finished_.push_back(bucket);
     note("done", bucket, 0, settings_.clock());
@@ -220,6 +227,47 @@ void Session::learn() {
     if (!settings_.trace) continue;
     settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
   }
+}
+
+void Session::set_learning_rates(std::span<const double> rates) {
+  bool dropped = false;
+  for (std::size_t i = 0; i < std::min(rates.size(), learning_rates_.size()); ++i) {
+    dropped = dropped || rates[i] <= kDrop * learning_rates_[i];
+  }
+  if (dropped) ++rate_drops_;
+  learning_rates_.assign(rates.begin(), rates.end());
+}
+
+// What the policy is told before it is asked.
+void Session::observe() {
+  shapes_.clear();
+  for (const auto& bucket : buckets_) shapes_.push_back(bucket->shape({}));
+  // Ranks may differ in when they heard of an epoch's end, but not in what they agreed on.
+  std::uint64_t epochs = 0;
+  if (agreed_) {
+    epochs = std::ranges::min(agreed_->ranks, {}, &Record::epochs).epochs;
+  }
+  now_ = learned_.situation({.step = step_,
+                             .ranks = place_.ranks,
+                             .speeds = needs_.speeds ? &speeds_ : nullptr,
+                             .buckets = shapes_,
+                             .depth = settings_.depth,
+                             .window = windows_.begin_step(static_cast<std::int64_t>(epochs))},
+                            agreed_);
+  policy_->begin_step(now_);
+}
+
+// For policies that look at averaged gradients.
+void Session::sum_up() {
+  if (!windows_.wanted() || figures_.record.finite == 0) return;
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    if (step_buckets_[i].foreign) continue;
+    buckets_[i]->for_each_mean(step_buckets_[i],
+                               [&](const Layer& layer, std::span<const float> mean) {
+                                 windows_.add(layer.name, mean, 1.0f / step_buckets_[i].loss_scale);
+                               });
+  }
+  windows_.end_step();
 }
 
 void Session::admit(const ReadyBucket& ready) {
@@ -252,11 +300,10 @@ void Session::admit(const ReadyBucket& ready) {
 }
 
 Choice Session::decide(int index, const ReadyBucket& ready) {
-  const Question question = learned_.ask({.step = step_,
-                                          .bucket = index,
-                                          .elements = ready.data.size() / bytes_of(ready.element),
-                                          .ranks = place_.ranks},
-                                         agreed_);
+  const Question question{.now = now_,
+                          .bucket = index,
+                          .elements = ready.data.size() / bytes_of(ready.element),
+                          .layers = bucket_at(index).shape({}).layers};
   Decision decision = policy_->decide(question);
   if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
     decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
@@ -285,6 +332,7 @@ void Session::finish_step() {
   }
   figures_.watched = residuals_in_use();
   if (figures_.watched) settle_residuals();
+  sum_up();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
@@ -292,11 +340,15 @@ void Session::finish_step() {
     record.gradient_energy += bucket.report.gradient_energy;
     record.sent_energy += bucket.report.sent_energy;
     record.residual_energy += bucket.report.residual_energy;
+    record.weaker_energy += bucket.report.weaker_energy;
     record.overlap += bucket.report.overlap;
     record.magnitudes += bucket.report.magnitudes;
   }
   if (statistics_.due(step_)) {
     fill_slots(figures_.buckets, record);
+    record.learning_rate = learning_rates_.empty() ? 0 : learning_rates_.front();
+    record.rate_drops = rate_drops_;
+    record.epochs = epochs_;
     learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
@@ -431,7 +483,11 @@ State Session::state() {
     fail(Fault::checkpoint, "a state can only be saved between two steps");
   }
   for (const auto& bucket : buckets_) bucket->settle();
-  State state{.place = place_, .step = step_, .residuals = {}, .memories = shared_.memories};
+  State state{.place = place_,
+              .step = step_,
+              .residuals = {},
+              .memories = shared_.memories,
+              .policy = policy_->remember()};
   std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });
   shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
     state.residuals[name].assign(values.begin(), values.end());
@@ -457,6 +513,8 @@ void Session::load(const State& state) {
   for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
   shared_.memories = state.memories;
   step_ = state.step;
+  policy_->recall(state.policy);
+  windows_.restart();
   statistics_.restart(step_);
   learned_.restart();
   present_.clear();  // routes are chosen anew

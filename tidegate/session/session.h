@@ -28,12 +28,15 @@
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/trace.h"
+#include "tidegate/session/window_sums.h"
 
 namespace tidegate {
 
 struct Settings {
   std::string policy = "fixed";
   Options options = {{"method", "dense"}};
+  // The user's own policy instead of a row of the table; `policy` is its name then.
+  std::function<std::unique_ptr<Policy>()> make_policy;
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
   std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
   int depth = 2;                     // buckets in flight with rounds still to come
@@ -66,6 +69,7 @@ struct State {
   std::int64_t step = 0;
   std::map<std::string, std::vector<float>> residuals;
   std::map<std::string, Memory> memories;  // of methods that keep more, by their name
+  Notes policy;                            // what it remembers
 };
 
 class Session {
@@ -111,8 +115,16 @@ class Session {
     learned_.start_from(network);
     statistics_.watch();
   }
-  // Whether the policy acts on what is measured, so that calibration is worth its time.
-  bool reacts() const { return policy_->reacts(); }
+  // What compressing takes; the same on all ranks. For policies that need it.
+  void set_speeds(CodecSpeeds speeds) { speeds_ = std::move(speeds); }
+  // What the policy wants to be told: whether calibration is worth its time, for example.
+  const Needs& needs() const { return needs_; }
+  // Of the optimiser, group by group, as the next step will use them. Policies hear of drops.
+  void set_learning_rates(std::span<const double> rates);
+  // An epoch has come to its end; counts when all ranks have said so.
+  void end_epoch() { ++epochs_; }
+  // Batches that are accumulated for the next step, when the step before is finished.
+  int batches_per_step() const { return policy_->batches_per_step(); }
   const NetworkEstimate& network() const { return learned_.network(); }
   const JobTimes& times() const { return learned_.times(); }
   // The step that was finished last.
@@ -121,8 +133,6 @@ class Session {
   void set_exposed(Seconds exposed) { last_exposed_ = exposed.count(); }
 
   const Topology& topology() const { return shared_.topology; }
-  // Whether engines need groups for the ranks of a host and for their leaders.
-  bool may_go_by_host() const { return policy_->may_go_by_host(); }
   std::int64_t step() const { return step_; }
   const Totals& totals() const { return totals_; }
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
@@ -145,6 +155,8 @@ class Session {
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
   void learn();
+  void observe();
+  void sum_up();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -157,11 +169,19 @@ class Session {
   const Place place_;
   const Settings settings_;
   std::unique_ptr<Policy> policy_;
+  const Needs needs_;
   Shared shared_;
   std::vector<std::unique_ptr<BucketAverage>> buckets_;
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
   Learned learned_;
+  CodecSpeeds speeds_;
+  WindowSums windows_;
+  std::vector<double> learning_rates_;
+  std::uint64_t rate_drops_ = 0;
+  std::uint64_t epochs_ = 0;
+  Situation now_;              // of the present step
+  std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;

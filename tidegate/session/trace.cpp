@@ -146,12 +146,13 @@ std::string step_event(const StepFigures& figures) {
 }
 
 std::string decision_event(const Question& question, const Decision& decision) {
-  Json json = event("decision", question.step);
+  const Situation& now = question.now;
+  Json json = event("decision", now.step);
   json["bucket"] = question.bucket;
   json["elements"] = question.elements;
-  json["ranks"] = question.ranks;
-  json["statistics"] = question.statistics ? statistics_json(*question.statistics) : Json();
-  json["network"] = question.network ? network_json(*question.network) : Json();
+  json["ranks"] = now.ranks;
+  json["statistics"] = now.statistics ? statistics_json(*now.statistics) : Json();
+  json["network"] = now.network ? network_json(*now.network) : Json();
   json["choice"] = choice_json(decision.choice);
   json["reason"] = decision.reason;
   return dump(json);

@@ -78,7 +78,7 @@ class Simulation {
       : job_(checked(job)),
         policy_(policy),
         ranks_(job.computing, job.ranks, random_bits(job.seed, kRanks)),
-        records_(policy.reacts()),
+        records_(policy.needs().reacts),
         learned_(job.ranks) {
     const double elements =
         std::accumulate(job.buckets.begin(), job.buckets.end(), 0.0,
@@ -90,7 +90,7 @@ class Simulation {
           {.layers = layers_of(bucket), .ready = kForward + (1 - kForward) * so_far / elements});
     }
     // A job whose policy reacts has measured the network before its first step.
-    if (policy.reacts()) learned_.start_from(Network(job.ranks, job.links.at(0)));
+    if (policy.needs().reacts) learned_.start_from(Network(job.ranks, job.links.at(0)));
   }
 
   void step(std::int64_t step) {
@@ -137,12 +137,16 @@ class Simulation {
  private:
   void decide(std::int64_t step) {
     std::set<std::string> used;
+    std::vector<Shape> shapes;
+    for (const SyntheticBucket& bucket : buckets_) shapes.push_back(bucket.shape(job_.ranks));
+    const Situation now = learned_.situation(
+        {.step = step, .ranks = job_.ranks, .buckets = shapes, .depth = job_.depth}, agreed_);
+    policy_.begin_step(now);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       SyntheticBucket& bucket = buckets_[i];
       const int index = static_cast<int>(i);
-      Decision decision = policy_.decide(learned_.ask(
-          {.step = step, .bucket = index, .elements = job_.buckets[i], .ranks = job_.ranks},
-          agreed_));
+      Decision decision = policy_.decide(
+          {.now = now, .bucket = index, .elements = job_.buckets[i], .layers = bucket.layers});
       if (decision.choice.by_host) {
         fail(Fault::unsupported, "synthetic ranks have a host each; choose a route without hosts");
       }
