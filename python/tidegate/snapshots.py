@@ -9,7 +9,7 @@ from .errors import Error
 from .handle import to_bytes, to_tensors
 from .tasks import Task
 
-VERSION = 1
+VERSION = 2
 PARTS = ("table", "place", "losses", "modelled", "counts", "sessions", "training", "random")
 
 
