@@ -99,6 +99,8 @@ class Policy {
   virtual Decision decide(const Question& question) = 0;
   // Batches that are accumulated for the step after the one that has begun.
   virtual int batches_per_step() const { return 1; }
+  // What learning rates are multiplied with for that step, compared with those of the user.
+  virtual double rate_scale() const { return 1; }
   virtual Notes remember() const { return {}; }
   virtual void recall(const Notes& notes) { (void)notes; }
 };
@@ -116,5 +118,7 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const Options& option
 // The rows, each in the file of its name.
 PolicyRow fixed_row();
 PolicyRow schedule_row();
+PolicyRow accordion_row();
+PolicyRow accordion_batch_row();
 
 }  // namespace tidegate

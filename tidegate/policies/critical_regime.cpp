@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/critical_regime.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <string_view>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+
+// In notes; the second is followed by the parameter's name.
+constexpr const char* kProgress = "regime";
+constexpr std::string_view kParameter = "regime of ";
+// What stands for the whole model. No parameter has an empty name.
+const std::string kWhole;
+
+std::map<std::string, double> norm_of_all(const std::map<std::string, double>& norms) {
+  double energy = 0;
+  for (const auto& [parameter, norm] : norms) energy += norm * norm;
+  return {{kWhole, std::sqrt(energy)}};
+}
+
+const std::vector<double>& numbers_of(const Notes::value_type& note, std::size_t count) {
+  if (note.second.size() != count) {
+    fail(Fault::checkpoint, "the note \"", note.first, "\" of a critical regime has ",
+         note.second.size(), " numbers instead of ", count);
+  }
+  return note.second;
+}
+
+// Ranks may hear of a drop at different steps, but the records are the same for all.
+std::uint64_t drops_in(const Statistics& statistics) {
+  return std::ranges::max(statistics.ranks, {}, &Record::rate_drops).rate_drops;
+}
+
+}  // namespace
+
+bool CriticalRegime::observe(const Situation& now) {
+  switched_.clear();
+  const bool window_ends = now.window && now.window->number != last_number_;
+  if (!window_ends && !now.fresh) return false;
+  const std::set<std::string> before = calm();
+  bool decided = window_ends && end_window(*now.window);
+  // After the comparison: a drop that becomes known at the same moment counts for what follows.
+  decided = (now.statistics && hear_of_drops(*now.statistics)) || decided;
+  if (decided) {
+    std::ranges::set_symmetric_difference(before, calm(),
+                                          std::inserter(switched_, switched_.end()));
+  }
+  return decided;
+}
+
+bool CriticalRegime::end_window(const Window& window) {
+  last_number_ = window.number;
+  if (windows_++ % rule_.interval != 0) return false;
+  compare(rule_.whole ? norm_of_all(window.norms) : window.norms);
+  dropped_ = false;
+  return true;
+}
+
+bool CriticalRegime::hear_of_drops(const Statistics& statistics) {
+  const std::uint64_t drops = drops_in(statistics);
+  const bool more = drops > drops_;
+  drops_ = drops;
+  dropped_ = dropped_ || more;
+  return more;
+}
+
+void CriticalRegime::compare(const std::map<std::string, double>& norms) {
+  for (const auto& [name, norm] : norms) {
+    const auto known = parameters_.find(name);
+    const double old = known == parameters_.end() ? 0 : known->second.norm;
+    // A parameter that had no gradient at all: whatever comes now is new.
+    parameters_[name] = {norm, old > 0 ? std::abs(old - norm) / old : kUnknown};
+  }
+}
+
+const std::string& CriticalRegime::key(const std::string& parameter) const {
+  return rule_.whole ? kWhole : parameter;
+}
+
+double CriticalRegime::change(const std::string& parameter) const {
+  const auto known = parameters_.find(key(parameter));
+  return known == parameters_.end() ? kUnknown : known->second.change;
+}
+
+bool CriticalRegime::critical(const std::string& parameter) const {
+  return dropped_ || !(change(parameter) < rule_.threshold);  // NaN is critical too
+}
+
+std::set<std::string> CriticalRegime::calm() const {
+  std::set<std::string> names;
+  for (const auto& [name, known] : parameters_) {
+    if (!critical(name)) names.insert(name);
+  }
+  return names;
+}
+
+std::string CriticalRegime::reason() const {
+  if (dropped_) return concat("a learning rate dropped after window ", windows_ - 1);
+  const std::int64_t last = windows_ > 0 ? (windows_ - 1) / rule_.interval * rule_.interval : 0;
+  if (last == 0) return concat("no two windows ", rule_.interval, " apart are known yet");
+  return concat("windows ", last - rule_.interval, " and ", last, " are compared");
+}
+
+Notes CriticalRegime::remember() const {
+  Notes notes;
+  notes[kProgress] = {static_cast<double>(windows_), static_cast<double>(drops_),
+                      dropped_ ? 1.0 : 0.0};
+  for (const auto& [name, known] : parameters_) {
+    notes[concat(kParameter, name)] = {known.norm, known.change};
+  }
+  return notes;
+}
+
+void CriticalRegime::recall(const Notes& notes) {
+  const auto progress = notes.find(kProgress);
+  if (progress == notes.end()) return;  // of a job that had another policy
+  const std::vector<double>& numbers = numbers_of(*progress, 3);
+  windows_ = static_cast<std::int64_t>(numbers[0]);
+  drops_ = static_cast<std::uint64_t>(numbers[1]);
+  dropped_ = numbers[2] != 0;
+  last_number_ = -1;  // whoever sums up counts anew
+  parameters_.clear();
+  for (const auto& note : notes) {
+    if (!note.first.starts_with(kParameter)) continue;
+    const std::vector<double>& known = numbers_of(note, 2);
+    parameters_[note.first.substr(kParameter.size())] = {known[0], known[1]};
+  }
+}
+
+}  // namespace tidegate
