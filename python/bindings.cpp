@@ -188,6 +188,7 @@ void bind_session(nb::module_& module) {
            [](Session& self, const std::vector<double>& rates) { self.set_learning_rates(rates); })
       .def("end_epoch", &Session::end_epoch)
       .def_prop_ro("batches_per_step", &Session::batches_per_step)
+      .def_prop_ro("rate_scale", &Session::rate_scale)
       .def("start_from", &Session::start_from, "network"_a)
       .def(
           "network",
@@ -218,20 +219,23 @@ void bind_session(nb::module_& module) {
             for (const auto& [method, memory] : state.memories) {
               memories[method.c_str()] = to_bytes(memory);
             }
-            return nb::make_tuple(state.step, to_bytes(state.residuals), memories, state.policy);
+            return nb::make_tuple(state.step, to_bytes(state.residuals), memories, state.policy,
+                                  state.progress);
           },
           "(step, {parameter name: its residual as the bytes of fp32 numbers}, {method: {parameter "
-          "name: what else the method keeps for it}}, {name: numbers that the policy remembers})")
+          "name: what else the method keeps for it}}, {name: numbers that the policy remembers}, "
+          "{name: numbers of the job's progress})")
       .def("load",
            [](Session& self, int rank, int ranks, std::int64_t step,
               const std::map<std::string, nb::bytes>& residuals,
               const std::map<std::string, std::map<std::string, nb::bytes>>& memories,
-              const Notes& policy) {
+              const Notes& policy, const Notes& progress) {
              State state{.place = {rank, ranks},
                          .step = step,
                          .residuals = from_bytes(residuals),
                          .memories = {},
-                         .policy = policy};
+                         .policy = policy,
+                         .progress = progress};
              for (const auto& [method, memory] : memories) {
                state.memories[method] = from_bytes(memory);
              }
@@ -248,10 +252,15 @@ void bind_session(nb::module_& module) {
            "clock"_a, "depth"_a, nb::keep_alive<1, 2>())
       .def(
           "begin_step",
-          [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute) {
-            return self.begin_step(assumed_ready(elements, Seconds(compute)));
+          [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute,
+             double before) {
+            std::vector<Seconds> ready = assumed_ready(elements, Seconds(compute));
+            for (Seconds& one : ready) one += Seconds(before);
+            return self.begin_step(ready);
           },
-          "elements"_a, "compute"_a, "When buckets of so many elements become ready")
+          "elements"_a, "compute"_a, "before"_a = 0.0,
+          "When buckets of so many elements become ready; before = seconds in which batches were "
+          "computed whose gradients are only added up")
       .def(
           "finish_step",
           [](ModelledJob& self, const Network& network, double compute) {

@@ -4,6 +4,7 @@
 import math
 import os
 import sys
+from collections.abc import Iterator
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -12,6 +13,7 @@ from . import _core
 from .engine import Engine
 from .errors import Error
 from .handle import Handle, average_densely
+from .micro_batches import MicroBatch, micro_batches
 from .policies import Policy, parse
 from .staging import Staging
 
@@ -32,6 +34,14 @@ class DisabledHandle:
 
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
+
+    def end_epoch(self) -> None:
+        pass
+
+    def micro_batches(self, loader, scheduler=None) -> Iterator[MicroBatch]:
+        """Every batch a step."""
+        del scheduler
+        return micro_batches(loader, lambda: 1)
 
     def state_dict(self) -> dict:
         return {}
@@ -74,9 +84,10 @@ def attach(
     Every rank of the model calls this, in the same order and with the same arguments.
 
     model      a DistributedDataParallel on the CPU; only models without a hook of their own
-    optimizer  the optimizer that steps it
+    optimizer  the optimizer that steps it; policies hear when its learning rates drop
     policy     "fixed" (with method, and ratio or rank for methods that have one),
-               "schedule:levels=..." or "schedule:file=...", or an object of tidegate.policies
+               "schedule:levels=..." or "schedule:file=...", "accordion:...", "accordion-batch:...",
+               or an object of tidegate.policies
     method     one of `tidegate methods`: dense, fp16, bf16, topk, powersgd, int8, ...
     ratio      share of the elements that is sent, in (0, 1]
     rank       of the matrices that are sent, from 1 to 8

@@ -12,7 +12,9 @@ import atexit
 import queue
 import threading
 import time
+import weakref
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +23,7 @@ import torch.distributed as dist
 from . import _core
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errors import Error
+from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
 from .staging import Staging
 
@@ -43,6 +46,7 @@ class ReadyBucket:
     future: torch.futures.Future
     device_buffer: torch.Tensor | None = None  # DDP's own, if it is on a device
     fetched: object = None  # the event of the copy from there
+    rates: list[float] | None = None  # of the optimizer's groups; with the first bucket of a step
 
 
 @dataclass
@@ -101,6 +105,7 @@ class Handle:
         self._scaler = scaler
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
+        self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
         self._layouts: dict[int, tuple[int, ...]] = {}
@@ -161,10 +166,30 @@ class Handle:
             "emulated": self._engine.link.description if self._engine.link else None,
         }
 
+    def end_epoch(self) -> None:
+        """An epoch is over: for policies that count in epochs. Every rank says so, between the same
+        two steps. `micro_batches` does it by itself."""
+        with self._lock:
+            self._session.end_epoch()
+
+    def micro_batches(self, loader: Iterable, scheduler=None) -> Iterator[MicroBatch]:
+        """The batches of one epoch, as many to a step as the policy says (see the module
+        micro_batches). Every rank's loader must have equally many. A policy that lets learning
+        rates grow with the batch does it here; `scheduler` = the one that sets them, if any: its
+        base rates grow, too."""
+
+        def begin_step() -> int:
+            with self._lock:
+                batches, scale = self._session.batches_per_step, self._session.rate_scale
+            scale_rates(self.optimizer, scheduler, scale)
+            return batches
+
+        return micro_batches(loader, begin_step, lambda: self._ddp().no_sync(), self.end_epoch)
+
     def state_dict(self) -> dict:
         """What this rank needs to go on where it stopped. Does not communicate."""
         with self._lock:
-            step, residuals, memories, policy = self._session.state()
+            step, residuals, memories, policy, progress = self._session.state()
         return {
             "version": 1,
             "rank": self._engine.rank,
@@ -173,6 +198,7 @@ class Handle:
             "residuals": to_tensors(residuals),
             "memories": {method: to_tensors(memory) for method, memory in memories.items()},
             "policy": policy,
+            "progress": progress,
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -184,6 +210,7 @@ class Handle:
                 method: to_bytes(memory) for method, memory in state.get("memories", {}).items()
             }
             policy = dict(state.get("policy", {}))
+            progress = dict(state.get("progress", {}))
         except (KeyError, TypeError, AttributeError) as error:
             raise Error(
                 "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
@@ -193,7 +220,7 @@ class Handle:
                 "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
             )
         with self._lock:
-            self._session.load(rank, ranks, step, residuals, memories, policy)
+            self._session.load(rank, ranks, step, residuals, memories, policy, progress)
 
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
@@ -211,7 +238,9 @@ class Handle:
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
         if self._closed:
             return average_densely(bucket, self._parent)
+        rates = None
         if bucket.index() == 0:
+            rates = [float(group["lr"]) for group in self.optimizer.param_groups]
             self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
             self._raise_after_backward()
         parameters = bucket.parameters()
@@ -238,6 +267,7 @@ class Handle:
                 future,
                 on_device,
                 fetched,
+                rates,
             )
         )
         return future
@@ -300,6 +330,8 @@ class Handle:
         Staging.wait(ready.fetched)
         element = ELEMENTS.get(ready.buffer.dtype)
         with self._lock:
+            if ready.rates is not None:
+                self._session.set_learning_rates(ready.rates)
             if ready.buffer.is_sparse or element is None:
                 self._session.submit_foreign(ready.last, ready.when)
                 return

@@ -44,6 +44,95 @@ class Schedule(Policy):
         super().__init__("schedule", {"levels": text})
 
 
+class Accordion(Policy):
+    """Two levels of a method (or two methods): the weak one for parameters whose gradients change
+    fast, at the start, and after a learning rate dropped: `Accordion(method="topk", weak=0.99,
+    strong=0.1)`. `window` = "epoch" or a number of steps; `interval` = windows between the two
+    that are compared; `threshold` = the change that counts."""
+
+    def __init__(
+        self,
+        method: str | None = None,
+        weak: float | None = None,
+        strong: float | None = None,
+        *,
+        weak_method: str | None = None,
+        strong_method: str | None = None,
+        interval: int = 10,
+        threshold: float = 0.5,
+        window: int | str = "epoch",
+        whole: bool = False,
+        zero_residual: bool = False,
+        route: str = "auto",
+    ):
+        super().__init__(
+            "accordion",
+            _texts(
+                method=method,
+                weak=weak,
+                strong=strong,
+                weak_method=weak_method,
+                strong_method=strong_method,
+                interval=interval,
+                threshold=threshold,
+                window=window,
+                whole=whole,
+                zero_residual=zero_residual,
+                route=route,
+            ),
+        )
+
+
+class AccordionBatch(Policy):
+    """`factor` batches a step from the end of the first critical regime on, by
+    `handle.micro_batches`; learning rates grow alike, at once or over a ramp. Gradients are sent by
+    one method at one level."""
+
+    def __init__(
+        self,
+        factor: int = 8,
+        *,
+        interval: int = 10,
+        threshold: float = 0.5,
+        window: int | str = "epoch",
+        scale_lr: bool = True,
+        ramp_steps: int = 0,
+        ramp_epochs: int = 0,
+        method: str = "dense",
+        ratio: float | None = None,
+        rank: int | None = None,
+        bits: int | None = None,
+        route: str = "auto",
+    ):
+        super().__init__(
+            "accordion-batch",
+            _texts(
+                factor=factor,
+                interval=interval,
+                threshold=threshold,
+                window=window,
+                scale_lr=scale_lr,
+                ramp_steps=ramp_steps,
+                ramp_epochs=ramp_epochs,
+                method=method,
+                ratio=ratio,
+                rank=rank,
+                bits=bits,
+                route=route,
+            ),
+        )
+
+
+def _texts(**options) -> dict[str, str]:
+    """As the table of policies reads them, without those that are not given."""
+    words = {True: "yes", False: "no"}
+    return {
+        key: words[value] if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }
+
+
 def parse(text: str) -> Policy:
     """The command line's form: "name" or "name:key=value,key=value"."""
     name, _, rest = text.partition(":")

@@ -9,7 +9,7 @@ from .errors import Error
 from .handle import to_bytes, to_tensors
 from .tasks import Task
 
-VERSION = 2
+VERSION = 3
 PARTS = ("table", "place", "losses", "modelled", "counts", "sessions", "training", "random")
 
 
@@ -62,13 +62,14 @@ def tensors_of(model: torch.nn.Module):
 def sessions_state(sessions: list) -> list[dict]:
     states = []
     for session in sessions:
-        step, residuals, memories, policy = session.state()
+        step, residuals, memories, policy, progress = session.state()
         states.append(
             {
                 "step": step,
                 "residuals": to_tensors(residuals),
                 "memories": {method: to_tensors(memory) for method, memory in memories.items()},
                 "policy": policy,
+                "progress": progress,
             }
         )
     return states
@@ -83,6 +84,7 @@ def load_sessions(sessions: list, states: list[dict]) -> None:
             to_bytes(state["residuals"]),
             {method: to_bytes(memory) for method, memory in state["memories"].items()},
             state["policy"],
+            state["progress"],
         )
 
 

@@ -25,6 +25,7 @@ from . import _core, bucket_table, snapshots
 from .attach import DEPTH, _resolve_policy, _trace_path
 from .errors import Error
 from .gradients import Gradients
+from .micro_batches import scale_rates
 from .tasks import Task, find
 from .worker_batches import WorkerBatches, seed_torch
 
@@ -43,7 +44,7 @@ class Outcome:
     bytes_sent: float
     dense_bytes: float
     link: str
-    compute_seconds: float  # of one worker and step, given or measured
+    compute_seconds: float  # of one worker and batch, given or measured
     modelled_wire_seconds: float | None  # during which bytes are on the wire
     modelled_exposed_seconds: float | None  # during which computing waits for them
     modelled_seconds: float | None  # all steps, on the link, overlapped as in a real job
@@ -66,8 +67,8 @@ class VirtualCluster:
     bucket_mb        as DDP's bucket_cap_mb
     buckets          names of parameters, bucket by bucket, instead of DDP's tables
     link             "100mbit,2ms", or a schedule (tidegate simulate --link-schedule)
-    compute_seconds  what forward and backward of one worker take; measured if not given, which no
-                     two runs do alike
+    compute_seconds  what forward and backward of one worker's batch take; measured if not given,
+                     which no two runs do alike
     calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step
@@ -190,11 +191,12 @@ class VirtualCluster:
                 module.training = True
 
     def step(self) -> float:
-        """One step of all workers. Returns the mean of their losses."""
+        """One step of all workers, of as many batches each as the policy says. Returns the mean of
+        their losses."""
         with random_state_kept():
-            batches = self._batches.next()
-            loss = self._compute_gradients(batches)
-        self._average()
+            step = self._next_step()
+            loss = self._compute_gradients(step)
+        self._average(len(step))
         self._gradients.hand_out()
         if self.task.before_step is not None:
             self.task.before_step(self.task.model)
@@ -210,7 +212,7 @@ class VirtualCluster:
 
     @property
     def compute_seconds(self) -> float:
-        """Forward and backward of one worker: as given, or the median of what this process took."""
+        """Forward and backward of a batch: as given, or the median of what this process took."""
         if self._given_compute is not None:
             return self._given_compute
         return statistics.median(self._computed) if self._computed else 0.0
@@ -266,34 +268,53 @@ class VirtualCluster:
 
     # --- one step ---
 
-    def _compute_gradients(self, batches: list) -> float:
+    def _next_step(self) -> list[list]:
+        """Its batches, [batch][worker], as handle.micro_batches would give them to every worker."""
+        first = self._sessions[0]  # they all say the same
+        scale_rates(self.task.optimizer, self.task.scheduler, first.rate_scale)
+        epoch = self._batches.epoch
+        step = self._batches.next_step(first.batches_per_step)
+        rates = [float(group["lr"]) for group in self.task.optimizer.param_groups]
+        for session in self._sessions:
+            session.set_learning_rates(rates)
+            if self._batches.epoch != epoch:
+                session.end_epoch()
+        return step
+
+    def _compute_gradients(self, step: list[list]) -> float:
         total, began = 0.0, time.perf_counter()
-        model, step = self.task.model, len(self.losses)
+        model, number = self.task.model, len(self.losses)
         start = copies(model.buffers()) if self._has_buffers else []
         kept = start
-        for worker, batch in enumerate(batches):
+        for worker in range(self.ranks):
             if worker > 0 and start:
                 put_back(model.buffers(), start)
             self._gradients.clear()
-            seed_torch(self._seed, "step", step, worker)
-            watched = worker == 0 and step == 0 and self._follows_ddp
+            watched = worker == 0 and number == 0 and self._follows_ddp
             with self._watch_backward() if watched else contextlib.nullcontext():
-                loss = self.task.loss(model, batch)
-                loss.backward()
-            total += loss.item()
+                for index, batches in enumerate(step):
+                    # The first as ever: one batch must be one batch, whatever the policy.
+                    more = (index,) if index else ()
+                    seed_torch(self._seed, "step", number, worker, *more)
+                    loss = self.task.loss(model, batches[worker])
+                    (loss * (1 / len(step))).backward()
+                    total += loss.item()
             self._gradients.collect(worker)
             if worker == 0 and start:
                 kept = copies(model.buffers())
         if start:
             put_back(model.buffers(), kept)
-        self._computed.append((time.perf_counter() - began) / self.ranks)
-        return total / self.ranks
+        count = self.ranks * len(step)
+        self._computed.append((time.perf_counter() - began) / count)
+        return total / count
 
-    def _average(self) -> None:
+    def _average(self, batches: int) -> None:
         compute = self.compute_seconds
-        ready = self._job.begin_step(self._gradients.elements(), compute)
+        before = (batches - 1) * compute  # backward of the last batch fills the buckets
+        ready = self._job.begin_step(self._gradients.elements(), compute, before)
         self._gradients.submit(self._sessions, ready)
-        self._modelled.append(self._job.finish_step(self._network(len(self.losses)), compute))
+        network = self._network(len(self.losses))
+        self._modelled.append(self._job.finish_step(network, before + compute))
         for session in self._sessions:
             session.take_finished()
         if self._check:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One batch per worker and step, epoch after epoch, from a place that two numbers describe.
+"""One batch or more per worker and step, epoch after epoch, from a place that two numbers describe.
 
 Whatever a task draws from torch's random numbers while it makes a batch depends on the seed, on
 that place and on the worker only, so that going back gives the same batches again.
@@ -45,6 +45,14 @@ class WorkerBatches:
             return self.next()
         self.index += 1
         return found
+
+    def next_step(self, count: int) -> list[list]:
+        """`count` batches of every worker, fewer at the end of an epoch: [batch][worker]."""
+        step = [self.next()]
+        while len(step) < count and (found := self._take()) is not None:
+            self.index += 1
+            step.append(found)
+        return step
 
     def go_to(self, epoch: int, index: int) -> None:
         self.epoch, self.index, self._sources = epoch, index, None

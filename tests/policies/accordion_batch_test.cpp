@@ -106,16 +106,16 @@ TEST(AccordionBatch, RefusesOptionsThatContradictEachOther) {
   EXPECT_TRUE(fails(Fault::config, making({{"factor", "1"}}), {"factor 1"}));
   EXPECT_TRUE(fails(Fault::config, making({{"ramp_steps", "4"}, {"ramp_epochs", "2"}}),
                     {"ramp_steps and ramp_epochs"}));
-  EXPECT_TRUE(fails(Fault::config, making({{"ramp_steps", "4"}, {"scale_lr", "no"}}),
-                    {"scale_lr=no"}));
-  EXPECT_TRUE(fails(Fault::config, making({{"ramp_epochs", "4"}, {"window", "50"}}),
-                    {"ramp_steps"}));
+  EXPECT_TRUE(
+      fails(Fault::config, making({{"ramp_steps", "4"}, {"scale_lr", "no"}}), {"scale_lr=no"}));
+  EXPECT_TRUE(
+      fails(Fault::config, making({{"ramp_epochs", "4"}, {"window", "50"}}), {"ramp_steps"}));
   EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}}), {"needs a ratio"}));
 }
 
 // Table 5 of the paper: 97 steps an epoch with batches of 512, 12 with batches of 4096, and all
-// parameters in every step. The logs of its runs have large batches from epoch 20 on; norms are made
-// up so that the regime ends there.
+// parameters in every step. The logs of its runs have large batches from epoch 20 on; norms are
+// made up so that the regime ends there.
 TEST(AccordionBatch, SendsWhatThePaperCountsForItsRun) {
   const auto policy = make();
   Story story;

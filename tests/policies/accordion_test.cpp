@@ -49,8 +49,7 @@ TEST(Accordion, StartsAtTheWeakLevelAndLeavesVectorsDense) {
   EXPECT_EQ(decision.choice, kWeak);
   EXPECT_EQ(decision.apart, std::vector<Decision::Apart>({{{1}, kDense}}));
   EXPECT_TRUE(decision.dropped.empty());
-  EXPECT_EQ(decision.reason,
-            "3 of 3 matrices are critical: no two windows 1 apart are known yet");
+  EXPECT_EQ(decision.reason, "3 of 3 matrices are critical: no two windows 1 apart are known yet");
 }
 
 TEST(Accordion, SendsEveryMatrixAtTheLevelOfItsOwnRegime) {
@@ -81,10 +80,9 @@ TEST(Accordion, LeavesABucketWholeWhoseLayersAreAlike) {
 }
 
 TEST(Accordion, PutsLayersTogetherWhoseChoicesAreTheSame) {
-  const auto policy = make_policy("accordion", {{"weak_method", "dense"},
-                                                {"strong_method", "topk"},
-                                                {"strong", "0.1"},
-                                                {"interval", "1"}});
+  const auto policy = make_policy(
+      "accordion",
+      {{"weak_method", "dense"}, {"strong_method", "topk"}, {"strong", "0.1"}, {"interval", "1"}});
   Story story;
   const Decision decision = ask(*policy, story.next_step());
   EXPECT_EQ(decision.choice, kDense);  // the weak level and the vectors
@@ -183,19 +181,17 @@ TEST(Accordion, RefusesLevelsThatMakeNoSense) {
   };
   EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}}),
                     {"needs weak=", "ratio, for example 0.01", "topk"}));
-  EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}, {"weak", "0.1"}}),
-                    {"needs strong="}));
-  EXPECT_TRUE(fails(Fault::config,
-                    making({{"method", "topk"}, {"weak", "0.1"}, {"strong", "0.1"}}),
+  EXPECT_TRUE(
+      fails(Fault::config, making({{"method", "topk"}, {"weak", "0.1"}}), {"needs strong="}));
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "topk"}, {"weak", "0.1"}, {"strong", "0.1"}}),
                     {"weak 0.1 must send more than strong 0.1"}));
   EXPECT_TRUE(fails(Fault::config, making({{"weak", "1"}, {"strong", "2"}}),
                     {"weak 1 must send more than strong 2"}));
-  EXPECT_TRUE(fails(Fault::config, making({{"method", "int8"}}),
-                    {"int8", "no levels", "weak_method"}));
+  EXPECT_TRUE(
+      fails(Fault::config, making({{"method", "int8"}}), {"int8", "no levels", "weak_method"}));
   EXPECT_TRUE(fails(Fault::config, making({{"method", "int8"}, {"weak", "8"}}),
                     {"weak 8", "no levels", "leave weak out"}));
-  EXPECT_TRUE(fails(Fault::config,
-                    making({{"method", "qsgd"}, {"weak", "5"}, {"strong", "2"}}),
+  EXPECT_TRUE(fails(Fault::config, making({{"method", "qsgd"}, {"weak", "5"}, {"strong", "2"}}),
                     {"weak 5", "qsgd"}));
   EXPECT_TRUE(fails(Fault::config, making({{"weak", "two"}}), {"weak \"two\" is not a number"}));
   EXPECT_TRUE(fails(Fault::config, making({{"interval", "0"}}), {"interval 0"}));

@@ -34,6 +34,13 @@ TEST(PeriodAfter, IsNeverLongerThanTheLongest) {
             kLongestPeriod);
 }
 
+TEST(PeriodAfter, IsShorterIfSomebodyWaitsForEvents) {
+  const Statistics costly =
+      statistics_of({{.step_seconds = 0.001, .record_seconds = 1.0, .compressed = 1}});
+  EXPECT_EQ(period_after(costly), kLongestPeriod);
+  EXPECT_EQ(period_after(costly, kWatchedPeriod, kLongestEventPeriod), kLongestEventPeriod);
+}
+
 TEST(PeriodAfter, IsLongerWhileEverythingIsDense) {
   EXPECT_EQ(period_after(statistics_of({{.step_seconds = 1.0, .record_seconds = 1e-6}})),
             kDensePeriod);

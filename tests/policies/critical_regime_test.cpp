@@ -212,8 +212,8 @@ TEST(CriticalRegime, DecidesAsThePaperOnItsOwnCurve) {
   // 0-10 and 152-160 and 252-260 are weak whatever the norms are; 11-20 and 161-170 because the
   // norm had changed by 0.82 and 0.70.
   for (int epoch = 0; epoch < 300; ++epoch) {
-    const bool expected = epoch <= 20 || (epoch >= 152 && epoch <= 170) ||
-                          (epoch >= 252 && epoch <= 260);
+    const bool expected =
+        epoch <= 20 || (epoch >= 152 && epoch <= 170) || (epoch >= 252 && epoch <= 260);
     EXPECT_EQ(weak[static_cast<std::size_t>(epoch)], expected) << "epoch " << epoch;
   }
 }

@@ -50,11 +50,40 @@ TEST(WindowSums, SumsUpNothingIfNobodyAsks) {
   EXPECT_EQ(sums.begin_step(7), nullptr);
 }
 
-TEST(WindowSums, IsVoidAfterARestart) {
+TEST(WindowSums, GoesOnFromWhatWasSaved) {
+  WindowSums first(3);
+  for (int step = 0; step < 5; ++step) {  // one window has ended, and another was begun
+    first.begin_step(0);
+    first.add("a", kGradient, 1);
+    first.end_step();
+  }
+  WindowSums second(3);
+  second.load(first.sums(), first.progress());
+  EXPECT_EQ(second.begin_step(0), nullptr);  // what has ended was seen
+  second.add("a", kGradient, 1);
+  second.end_step();
+  const Window* window = second.begin_step(0);
+  ASSERT_NE(window, nullptr);
+  EXPECT_EQ(window->steps, 3);
+  EXPECT_DOUBLE_EQ(window->norms.at("a"), 15);
+}
+
+TEST(WindowSums, RemembersWhichEpochsAreOver) {
+  WindowSums first(0);
+  first.begin_step(4);
+  first.add("a", kGradient, 1);
+  first.end_step();
+  WindowSums second(0);
+  second.load(first.sums(), first.progress());
+  EXPECT_EQ(second.begin_step(4), nullptr);
+  EXPECT_DOUBLE_EQ(second.begin_step(5)->norms.at("a"), 5);
+}
+
+TEST(WindowSums, IsVoidAfterAStateWithoutIt) {
   WindowSums sums(2);
   sums.add("a", kGradient, 1);
   sums.end_step();
-  sums.restart();
+  sums.load({}, {});
   for (int step = 0; step < 2; ++step) {
     EXPECT_EQ(sums.begin_step(0), nullptr);
     sums.add("a", kGradient, 1);

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "tidegate/base/error.h"
-#include "tidegate/policies/regime_options.h"
 #include "tidegate/policies/policy.h"
+#include "tidegate/policies/regime_options.h"
 
 namespace tidegate {
 namespace {
@@ -169,7 +169,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
 
 PolicyRow accordion_row() {
   std::vector<PolicyOption> options = {
-      {"method", "", "of both levels; powersgd of ranks 2 and 1, as in the paper, if none is named"},
+      {"method", "",
+       "of both levels; powersgd of ranks 2 and 1, as in the paper, if none is named"},
       {"weak", "", "ratio, rank or bits of a matrix in a critical regime"},
       {"strong", "", "ratio, rank or bits of all others"},
       {"weak_method", "", "instead of method, where the two differ, such as bf16"},
@@ -180,8 +181,9 @@ PolicyRow accordion_row() {
        "yes: throws away what waits for a parameter when its level changes; the paper keeps it"}};
   for (const PolicyOption& option : regime_options()) options.push_back(option);
   return {.name = "accordion",
-          .summary = "two levels by parameter: the weak one while gradients change fast and after "
-                     "a learning rate dropped",
+          .summary =
+              "two levels by parameter: the weak one while gradients change fast and after "
+              "a learning rate dropped",
           .options = options,
           .make = make};
 }

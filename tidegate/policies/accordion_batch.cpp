@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// accordion-batch: small batches until the critical regime of the start is over, then large ones for
-// good (Agarwal et al., MLSys 2021): a step of eight batches sends an eighth per epoch. The norm is
-// that of the whole model, and batches never shrink again, not even when a learning rate drops.
+// accordion-batch: small batches until the critical regime of the start is over, then large ones
+// for good (Agarwal et al., MLSys 2021): a step of eight batches sends an eighth per epoch. The
+// norm is that of the whole model, and batches never shrink again, not even when a learning rate
+// drops.
 #include <algorithm>
 #include <cmath>
 
@@ -124,7 +125,8 @@ Growth read_growth(const OptionReader& options) {
     fail(Fault::config, "scale_lr=no leaves nothing to ramp; leave ramp_steps and ramp_epochs out");
   }
   if (growth.ramp_epochs > 0 && read_window(options) != 0) {
-    fail(Fault::config, "ramp_epochs goes with window=epoch; this job has none, so give ramp_steps");
+    fail(Fault::config,
+         "ramp_epochs goes with window=epoch; this job has none, so give ramp_steps");
   }
   return growth;
 }
@@ -144,7 +146,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
 
 PolicyRow accordion_batch_row() {
   std::vector<PolicyOption> options = {
-      {"factor", "8", "batches of a step after the regime; 8 = 4096 instead of 512, as in the paper"},
+      {"factor", "8",
+       "batches of a step after the regime; 8 = 4096 instead of 512, as in the paper"},
       {"scale_lr", "yes", "learning rates grow with the batch, by the same factor"},
       {"ramp_steps", "0", "steps over which they do; 0 = at once"},
       {"ramp_epochs", "0", "epochs over which they do; the paper ramps over 5"},
@@ -155,8 +158,9 @@ PolicyRow accordion_batch_row() {
       {"route", "auto", "of that method"}};
   for (const PolicyOption& option : regime_options()) options.push_back(option);
   return {.name = "accordion-batch",
-          .summary = "small batches until gradients settle, then large ones for good, by "
-                     "handle.micro_batches",
+          .summary =
+              "small batches until gradients settle, then large ones for good, by "
+              "handle.micro_batches",
           .options = options,
           .make = make};
 }

@@ -11,7 +11,8 @@ namespace tidegate {
 
 Round records_round() { return {Collective::all_gather, wire::slot_bytes(sizeof(Record))}; }
 
-AgreedRecords::AgreedRecords(bool reacts) : dense_period_(reacts ? kWatchedPeriod : kDensePeriod) {}
+AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period)
+    : dense_period_(reacts ? kWatchedPeriod : kDensePeriod), longest_period_(longest_period) {}
 
 void AgreedRecords::contributed(std::int64_t step) {
   // Until its outcome is known (two steps from now) every step would be due; one is enough.
@@ -24,7 +25,8 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    next_due_ = std::max(step, agreed_.step + period_after(agreed_, dense_period_));
+    next_due_ =
+        std::max(step, agreed_.step + period_after(agreed_, dense_period_, longest_period_));
   }
   return agreed_.step >= 0 ? &agreed_ : nullptr;
 }
@@ -35,7 +37,8 @@ void AgreedRecords::restart(std::int64_t step) {
   next_due_ = step;
 }
 
-std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period) {
+std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period,
+                          std::int64_t longest_period) {
   double round = 0;
   double step = 0;
   bool compressed = false;
@@ -53,7 +56,7 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   }
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
   const auto affordable = static_cast<std::int64_t>(
-      std::ceil(std::clamp(ratio, 1.0, static_cast<double>(kLongestPeriod))));
+      std::ceil(std::clamp(ratio, 1.0, static_cast<double>(longest_period))));
   return compressed ? affordable : std::max(affordable, dense_period);
 }
 

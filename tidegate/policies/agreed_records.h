@@ -23,13 +23,16 @@ inline constexpr double kRoundShare = 0.005;
 inline constexpr std::int64_t kDensePeriod = 50;
 inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
 inline constexpr std::int64_t kLongestPeriod = 200;
+// The same if the policy waits for events that records tell of: ends of epochs, drops of learning
+// rates. Where steps are so short that this costs more than kRoundShare, being late costs more yet.
+inline constexpr std::int64_t kLongestEventPeriod = 10;
 
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
 // the same numbers at the same step.
 class AgreedRecords {
  public:
   // reacts = the policy acts on what it sees, so records must not be rare.
-  explicit AgreedRecords(bool reacts);
+  explicit AgreedRecords(bool reacts, std::int64_t longest_period = kLongestPeriod);
 
   // From now on somebody acts on what they say.
   void watch() { dense_period_ = kWatchedPeriod; }
@@ -49,11 +52,13 @@ class AgreedRecords {
 
  private:
   std::int64_t dense_period_;
+  const std::int64_t longest_period_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used
   Statistics agreed_;
   std::int64_t next_due_ = 0;
 };
 
-std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod);
+std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod,
+                          std::int64_t longest_period = kLongestPeriod);
 
 }  // namespace tidegate

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accordion's detector (Agarwal et al., MLSys 2021): training is in a critical regime at its start,
 // after a learning rate has dropped, and while the norm of the gradient, summed up over a window,
-// changes fast. Windows are compared that lie `interval` apart, at numbers that are multiples of it.
+// changes fast. Windows are compared that lie `interval` apart, at numbers that are multiples of
+// it.
 //
 // The paper looks at one rank's own gradients and broadcasts the outcome; here norms are those of
 // averaged gradients, which every rank has, so nothing needs to be sent.

@@ -47,8 +47,12 @@ std::size_t checked_threads(int threads) {
   return static_cast<std::size_t>(threads);
 }
 
-// A fall that is no part of a smooth decay.
-constexpr double kDrop = 0.8;
+// What stands for the sums of a window among the memories of a state. No method has this name.
+constexpr const char* kWindowSums = "window sums";
+// In State::progress.
+constexpr const char* kEpochs = "epochs";
+constexpr const char* kRates = "learning rates";
+constexpr const char* kWindow = "window";
 
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
@@ -72,7 +76,7 @@ Session::Session(Place place, Settings settings)
               Workers(checked_threads(settings_.threads)),
               {},
               {}},
-      statistics_(place, needs_.reacts),
+      statistics_(place, needs_.reacts, needs_.window.has_value()),
       learned_(extent()),
       windows_(needs_.window) {
   if (settings_.depth < 1) {
@@ -229,15 +233,6 @@ void Session::learn() {
   }
 }
 
-void Session::set_learning_rates(std::span<const double> rates) {
-  bool dropped = false;
-  for (std::size_t i = 0; i < std::min(rates.size(), learning_rates_.size()); ++i) {
-    dropped = dropped || rates[i] <= kDrop * learning_rates_[i];
-  }
-  if (dropped) ++rate_drops_;
-  learning_rates_.assign(rates.begin(), rates.end());
-}
-
 // What the policy is told before it is asked.
 void Session::observe() {
   shapes_.clear();
@@ -346,8 +341,8 @@ void Session::finish_step() {
   }
   if (statistics_.due(step_)) {
     fill_slots(figures_.buckets, record);
-    record.learning_rate = learning_rates_.empty() ? 0 : learning_rates_.front();
-    record.rate_drops = rate_drops_;
+    record.learning_rate = rates_.rate();
+    record.rate_drops = rates_.count();
     record.epochs = epochs_;
     learned_.transfers().fill(record);
     statistics_.contribute(record);
@@ -487,7 +482,9 @@ State Session::state() {
               .step = step_,
               .residuals = {},
               .memories = shared_.memories,
-              .policy = policy_->remember()};
+              .policy = policy_->remember(),
+              .progress = progress()};
+  state.memories[kWindowSums] = windows_.sums();
   std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });
   shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
     state.residuals[name].assign(values.begin(), values.end());
@@ -512,14 +509,34 @@ void Session::load(const State& state) {
   shared_.residuals.clear();
   for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
   shared_.memories = state.memories;
+  shared_.memories.erase(kWindowSums);
   step_ = state.step;
   policy_->recall(state.policy);
-  windows_.restart();
+  load_progress(state);
   statistics_.restart(step_);
   learned_.restart();
   present_.clear();  // routes are chosen anew
   step_began_ = 0;   // what lies between is no step
   last_record_seconds_ = 0;
+}
+
+Notes Session::progress() const {
+  return {{kEpochs, {static_cast<double>(epochs_)}},
+          {kRates, rates_.remember()},
+          {kWindow, windows_.progress()}};
+}
+
+// A state of a session that noted none of it starts all of it anew.
+void Session::load_progress(const State& state) {
+  const auto numbers = [&](const char* key) {
+    const auto found = state.progress.find(key);
+    return found == state.progress.end() ? std::vector<double>{} : found->second;
+  };
+  const std::vector<double> epochs = numbers(kEpochs);
+  epochs_ = epochs.empty() ? 0 : static_cast<std::uint64_t>(epochs.front());
+  rates_.recall(numbers(kRates));
+  const auto sums = state.memories.find(kWindowSums);
+  windows_.load(sums == state.memories.end() ? Memory{} : sums->second, numbers(kWindow));
 }
 
 // Of a layer that has been laid out, though nothing waits for it yet.

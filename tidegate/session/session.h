@@ -26,6 +26,7 @@
 #include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
+#include "tidegate/session/rate_drops.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/trace.h"
 #include "tidegate/session/window_sums.h"
@@ -68,8 +69,10 @@ struct State {
   Place place;
   std::int64_t step = 0;
   std::map<std::string, std::vector<float>> residuals;
-  std::map<std::string, Memory> memories;  // of methods that keep more, by their name
-  Notes policy;                            // what it remembers
+  // Of methods that keep more, by their name; and the sums of the window, see kWindowSums.
+  std::map<std::string, Memory> memories;
+  Notes policy;    // what it remembers
+  Notes progress;  // epochs, learning rates, the window that was begun
 };
 
 class Session {
@@ -120,11 +123,13 @@ class Session {
   // What the policy wants to be told: whether calibration is worth its time, for example.
   const Needs& needs() const { return needs_; }
   // Of the optimiser, group by group, as the next step will use them. Policies hear of drops.
-  void set_learning_rates(std::span<const double> rates);
+  void set_learning_rates(std::span<const double> rates) { rates_.see(rates); }
   // An epoch has come to its end; counts when all ranks have said so.
   void end_epoch() { ++epochs_; }
   // Batches that are accumulated for the next step, when the step before is finished.
   int batches_per_step() const { return policy_->batches_per_step(); }
+  // And what the user's learning rates are multiplied with for it.
+  double rate_scale() const { return policy_->rate_scale(); }
   const NetworkEstimate& network() const { return learned_.network(); }
   const JobTimes& times() const { return learned_.times(); }
   // The step that was finished last.
@@ -160,6 +165,8 @@ class Session {
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
+  Notes progress() const;
+  void load_progress(const State& state);
   void check_layer(const std::string& name, std::size_t elements) const;
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
@@ -177,8 +184,7 @@ class Session {
   Learned learned_;
   CodecSpeeds speeds_;
   WindowSums windows_;
-  std::vector<double> learning_rates_;
-  std::uint64_t rate_drops_ = 0;
+  RateDrops rates_;
   std::uint64_t epochs_ = 0;
   Situation now_;              // of the present step
   std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen

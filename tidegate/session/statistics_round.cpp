@@ -16,9 +16,9 @@ wire::Stamp stamp_of(std::int64_t step, int rank) {
 
 }  // namespace
 
-StatisticsRound::StatisticsRound(Place place, bool reacts)
+StatisticsRound::StatisticsRound(Place place, bool reacts, bool events)
     : place_(place),
-      records_(reacts),
+      records_(reacts || events, events ? kLongestEventPeriod : kLongestPeriod),
       mine_(kSlot),
       all_(kSlot * static_cast<std::size_t>(place.ranks)) {}
 

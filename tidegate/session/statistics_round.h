@@ -15,8 +15,9 @@ namespace tidegate {
 
 class StatisticsRound {
  public:
-  // reacts = the policy acts on what it sees, so records must not be rare.
-  StatisticsRound(Place place, bool reacts);
+  // reacts = the policy acts on what it sees, so records must not be rare; events = it waits for
+  // events that they tell of, so they must come soon.
+  StatisticsRound(Place place, bool reacts, bool events = false);
 
   void watch() { records_.watch(); }
 

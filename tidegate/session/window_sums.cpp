@@ -31,9 +31,28 @@ const Window* WindowSums::begin_step(std::int64_t epochs) {
   return ended_ > 0 ? &last_ : nullptr;
 }
 
-void WindowSums::restart() {
+Memory WindowSums::sums() const {
+  Memory memory;
+  if (steps_ == 0) return memory;
+  for (const auto& [layer, sum] : sums_) memory[layer].assign(sum.begin(), sum.end());
+  return memory;
+}
+
+std::vector<double> WindowSums::progress() const {
+  return {static_cast<double>(steps_), static_cast<double>(epochs_)};
+}
+
+void WindowSums::load(const Memory& sums, std::span<const double> progress) {
   sums_.clear();
-  steps_ = 0;
+  last_ = {};
+  steps_ = epochs_ = ended_ = 0;
+  if (!wanted() || progress.size() != 2) return;
+  steps_ = static_cast<std::int64_t>(progress[0]);
+  epochs_ = static_cast<std::int64_t>(progress[1]);
+  for (const auto& [layer, sum] : sums) {
+    sums_[layer].resize(sum.size());
+    std::ranges::copy(sum, sums_[layer].begin());
+  }
 }
 
 }  // namespace tidegate

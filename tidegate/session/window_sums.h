@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/policies/policy.h"
@@ -29,8 +30,11 @@ class WindowSums {
   // than before. The last window that has come to its end, or null.
   const Window* begin_step(std::int64_t epochs);
 
-  // The job goes on from another state: a window that was begun is void.
-  void restart();
+  // The window that was begun, for a checkpoint, and from one. Without its numbers it is void.
+  // Windows that have ended are not in it: whoever looks at them has seen them.
+  Memory sums() const;
+  std::vector<double> progress() const;
+  void load(const Memory& sums, std::span<const double> progress);
 
  private:
   const std::optional<std::int64_t> length_;

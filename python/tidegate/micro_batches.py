@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of several batches, by adding up gradients without exchanging them (DDP's no_sync), as
+many as the policy says; and learning rates that grow with the batch.
+
+    for micro in handle.micro_batches(loader, scheduler):
+        with micro:
+            (loss_fn(micro.batch) * micro.scale).backward()
+        if micro.last:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+
+# In the optimizer's groups, so that it is saved and loaded together with the rates it is part of.
+SCALE = "tidegate_rate_scale"
+GROUP_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
+SCHEDULER_RATES = ("base_lrs", "max_lrs")
+
+
+class MicroBatch:
+    """One batch of a step. Forward and backward belong inside `with micro:`."""
+
+    def __init__(self, batch, scale: float, last: bool, no_sync: Callable):
+        self.batch = batch
+        self.scale = scale  # one over the number of batches in the step
+        self.last = last  # of the step: gradients are exchanged in its backward
+        self._context = contextlib.nullcontext() if last else no_sync()
+
+    def __enter__(self) -> "MicroBatch":
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._context.__exit__(*error)
+
+
+def micro_batches(
+    loader: Iterable[Any],
+    begin_step: Callable[[], int],
+    no_sync: Callable = contextlib.nullcontext,
+    end_epoch: Callable[[], None] = lambda: None,
+) -> Iterator[MicroBatch]:
+    """begin_step() = batches of the next step; asked when the step before is over. What is left
+    at the loader's end makes a step, too."""
+    batches = iter(loader)
+    while step := list(islice(batches, begin_step())):
+        for index, batch in enumerate(step):
+            yield MicroBatch(batch, 1 / len(step), index + 1 == len(step), no_sync)
+    end_epoch()
+
+
+def scale_rates(optimizer: torch.optim.Optimizer, scheduler, scale: float) -> None:
+    """Learning rates become `scale` times those that the user has set, now and in what a scheduler
+    makes of them later on."""
+    factors = [scale / group.get(SCALE, 1.0) for group in optimizer.param_groups]
+    if all(factor == 1 for factor in factors):
+        return
+    for group, factor in zip(optimizer.param_groups, factors, strict=True):
+        group.update({key: group[key] * factor for key in GROUP_RATES if key in group})
+        group[SCALE] = scale
+    for each in _with_parts(scheduler):
+        for key in SCHEDULER_RATES:
+            rates = getattr(each, key, None)
+            if rates is not None:
+                setattr(each, key, [r * f for r, f in zip(rates, factors, strict=True)])
+
+
+def _with_parts(scheduler) -> Iterator:
+    """A scheduler, and those that it is made of (SequentialLR, ChainedScheduler)."""
+    if scheduler is None:
+        return
+    yield scheduler
+    for part in getattr(scheduler, "_schedulers", []):
+        yield from _with_parts(part)
