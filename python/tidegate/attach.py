@@ -151,6 +151,7 @@ def _attach(
         session, mistake = None, None
         try:
             device = _check_model(model, experimental_cuda)
+            _check_optimizer(optimizer)
             staging = Staging(device) if device.type != "cpu" else None
             chosen = _resolve_policy(policy, fixed)
             session = _core.Session(
@@ -216,6 +217,15 @@ def _check_model(model, experimental_cuda: bool) -> torch.device:
             "this model already has a Tidegate handle; call its detach() before attaching again",
         )
     return devices.pop()
+
+
+def _check_optimizer(optimizer) -> None:
+    if not isinstance(getattr(optimizer, "param_groups", None), list):
+        raise Error(
+            "config",
+            f"attach needs the optimizer that steps the model, not {type(optimizer).__name__}: "
+            "policies hear from it when learning rates drop",
+        )
 
 
 def _register(model) -> _Registered:

@@ -39,6 +39,7 @@ MISTAKES = [
     ({"policy": "fixed:ratio"}, 'option "ratio" has no value'),
     ({"policy": 7}, "policy 7 is neither a name nor an object"),
     ({"trace": "/nowhere/at/all.jsonl"}, "cannot write the trace"),
+    ({"optimizer": "adam"}, "needs the optimizer that steps the model, not str"),
 ]
 
 
