@@ -135,6 +135,31 @@ TEST(AccordionBatch, SendsWhatThePaperCountsForItsRun) {
   EXPECT_NEAR(floats, 5.922e10, 0.001e10);
 }
 
+// What differs between ranks, or is measured, has no say.
+RC_GTEST_PROP(AccordionBatch, DecidesByAgreedNormsAndDropsAlone, ()) {
+  const auto mine = make({{"interval", "2"}});
+  const auto theirs = make({{"interval", "2"}});
+  Story here;
+  Story there;
+  for (int step = 0; step < 20; ++step) {
+    const double norm = *rc::gen::inRange(0, 5);
+    const bool drops = *rc::gen::inRange(0, 8) == 0;
+    for (Story* story : {&here, &there}) {
+      story->end_window({{"w", norm}});
+      if (drops) story->drop_rate();
+    }
+    for (Record& record : there.statistics().ranks) {
+      record.gradient_energy = *rc::gen::inRange(0, 1000);
+      record.step_seconds = *rc::gen::inRange(0, 1000);
+      record.learning_rate = *rc::gen::inRange(0, 1000);
+    }
+    mine->begin_step(here.next_step());
+    theirs->begin_step(there.next_step());
+    RC_ASSERT(mine->batches_per_step() == theirs->batches_per_step());
+    RC_ASSERT(mine->rate_scale() == theirs->rate_scale());
+  }
+}
+
 RC_GTEST_PROP(AccordionBatch, GoesOnFromItsNotesAndOnlyEverGrows, ()) {
   const Options options = {{"interval", "2"}, {"ramp_epochs", "3"}};
   const auto whole = make(options);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "tidegate/base/error.h"
 
@@ -34,25 +35,25 @@ const std::vector<double>& numbers_of(const Notes::value_type& note, std::size_t
   return note.second;
 }
 
-// Ranks may hear of a drop at different steps, but the records are the same for all.
+// Ranks may count a drop in different steps, but the records are the same for all.
 std::uint64_t drops_in(const Statistics& statistics) {
-  return std::ranges::max(statistics.ranks, {}, &Record::rate_drops).rate_drops;
+  std::uint64_t most = 0;
+  for (const Record& record : statistics.ranks) most = std::max(most, record.rate_drops);
+  return most;
 }
 
 }  // namespace
 
 bool CriticalRegime::observe(const Situation& now) {
   switched_.clear();
-  const bool window_ends = now.window && now.window->number != last_number_;
-  if (!window_ends && !now.fresh) return false;
+  const bool ends = now.window && now.window->number != last_number_;
+  const bool drops = now.fresh && now.statistics && hear_of_drops(*now.statistics);
+  if (!ends && !drops) return false;
   const std::set<std::string> before = calm();
-  bool decided = window_ends && end_window(*now.window);
+  bool decided = ends && end_window(*now.window);
   // After the comparison: a drop that becomes known at the same moment counts for what follows.
-  decided = (now.statistics && hear_of_drops(*now.statistics)) || decided;
-  if (decided) {
-    std::ranges::set_symmetric_difference(before, calm(),
-                                          std::inserter(switched_, switched_.end()));
-  }
+  if (drops) decided = dropped_ = true;
+  std::ranges::set_symmetric_difference(before, calm(), std::inserter(switched_, switched_.end()));
   return decided;
 }
 
@@ -64,12 +65,10 @@ bool CriticalRegime::end_window(const Window& window) {
   return true;
 }
 
+// True if there are more than before. Fewer, where a job counts anew, are none.
 bool CriticalRegime::hear_of_drops(const Statistics& statistics) {
-  const std::uint64_t drops = drops_in(statistics);
-  const bool more = drops > drops_;
-  drops_ = drops;
-  dropped_ = dropped_ || more;
-  return more;
+  const std::uint64_t before = std::exchange(drops_, drops_in(statistics));
+  return drops_ > before;
 }
 
 void CriticalRegime::compare(const std::map<std::string, double>& norms) {
@@ -103,7 +102,7 @@ std::set<std::string> CriticalRegime::calm() const {
 }
 
 std::string CriticalRegime::reason() const {
-  if (dropped_) return concat("a learning rate dropped after window ", windows_ - 1);
+  if (dropped_) return concat("a learning rate dropped after ", windows_, " windows");
   const std::int64_t last = windows_ > 0 ? (windows_ - 1) / rule_.interval * rule_.interval : 0;
   if (last == 0) return concat("no two windows ", rule_.interval, " apart are known yet");
   return concat("windows ", last - rule_.interval, " and ", last, " are compared");
