@@ -115,6 +115,9 @@ struct Method {
   // or tree are one round here; comm/routes.h says what becomes of them.
   std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);
   std::unique_ptr<Compressor> (*make)(Place place, Workers& workers);
+  // What would wait behind it (compressors/backlog.h), from the magnitudes of a gradient; null if
+  // only trying tells.
+  double (*predict_backlog)(const Choice& choice, const Histogram& gradient) = nullptr;
 };
 
 std::span<const Method> methods();

@@ -10,6 +10,7 @@
 //              return waits with it, in units of the sum over ranks.
 #pragma once
 
+#include "tidegate/compressors/backlog.h"
 #include "tidegate/compressors/deal.h"
 #include "tidegate/compressors/selection.h"
 #include "tidegate/wire/sparse.h"
@@ -107,6 +108,10 @@ Method sparsifier_row(std::string_view name, std::string_view summary) {
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<Selects>(place, workers);
       },
+      .predict_backlog =
+          [](const Choice& choice, const Histogram& gradient) {
+            return selection_backlog(gradient, choice.ratio);
+          },
   };
 }
 

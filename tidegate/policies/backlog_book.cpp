@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/backlog_book.h"
+
+#include <bit>
+#include <cmath>
+
+#include "tidegate/base/error.h"
+#include "tidegate/compressors/candidates.h"
+
+namespace tidegate {
+namespace {
+
+// What waits grows with the level's share to the power of so much: between ratios where the
+// magnitudes are not known, and between ranks (0.41, 1.22 and 3.84 were measured at 8, 4 and 2).
+constexpr double kRatioPower = -1.2;
+constexpr double kRankPower = -1.5;
+// The random walk's prediction of a selection was low by about this factor where it was measured.
+constexpr double kSelectionLevel = 4;
+
+// By owners only the largest of the sum is delivered: of four ranks about half as much.
+constexpr double kByOwners = 2;
+
+constexpr std::string_view kNote = "backlog of ";
+
+// Levels of one method on one kind of route are alike.
+std::string name_of(const Choice& choice) {
+  return concat(choice.method->name, delivers_less(choice) ? " by owners" : "");
+}
+
+double level_of(const Choice& choice) {
+  switch (choice.method->level) {
+    case Level::ratio: return choice.ratio;
+    case Level::rank: return choice.rank;
+    case Level::none: break;
+  }
+  return 1;
+}
+
+// As heavy-tailed as gradients usually are (log-normal, a decade and a half either way), while none
+// has been seen.
+Histogram typical_gradient() {
+  constexpr int kSamples = 4096;
+  constexpr double kSpread = 1.5;
+  Histogram histogram;
+  for (int i = 0; i < kSamples; ++i) {
+    // The quantiles of a logistic distribution, which is close enough to a normal one.
+    const double quantile = (i + 0.5) / kSamples;
+    const double normal = std::log(quantile / (1 - quantile)) / 1.702;
+    const auto magnitude = static_cast<float>(1e-3 * std::exp(kSpread * normal));
+    histogram.add(std::bit_cast<std::uint32_t>(magnitude), 1,
+                  static_cast<double>(magnitude) * magnitude);
+  }
+  return histogram;
+}
+
+}  // namespace
+
+BacklogBook::BacklogBook(double guess) : guess_(guess), gradient_(typical_gradient()) {}
+
+void BacklogBook::set_gradient(const Histogram& gradient) {
+  gradient_ = gradient;
+  gradient_known_ = true;
+}
+
+void BacklogBook::note(const Choice& used, double backlog) {
+  measured_[name_of(used)] = {level_of(used), backlog};
+}
+
+double BacklogBook::predict(const Choice& choice) const {
+  const Method& method = *choice.method;
+  if (method.level == Level::rank) {
+    return guess_ * std::pow(static_cast<double>(choice.rank) / kHighestRank, kRankPower);
+  }
+  if (!method.predict_backlog) return 0;
+  const double predicted = method.predict_backlog(choice, gradient_);
+  const double level = method.level == Level::ratio ? kSelectionLevel : 1;
+  return predicted * level * (delivers_less(choice) ? kByOwners : 1);
+}
+
+Expected BacklogBook::expect(const Choice& choice) const {
+  const auto found = measured_.find(name_of(choice));
+  if (found == measured_.end()) return {predict(choice), false};
+  const auto& [level, backlog] = found->second;
+  const double here = level_of(choice);
+  if (here == level) return {backlog, true};
+  if (choice.method->level == Level::ratio && gradient_known()) {
+    Choice there = choice;
+    there.ratio = level;
+    const double reference = predict(there);
+    if (reference > 0) return {backlog * predict(choice) / reference, true};
+  }
+  const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
+  return {backlog * std::pow(here / level, power), true};
+}
+
+void BacklogBook::remember(Notes& notes) const {
+  for (const auto& [method, entry] : measured_) {
+    notes[std::string(kNote) + method] = {entry.level, entry.backlog};
+  }
+}
+
+void BacklogBook::recall(const Notes& notes) {
+  measured_.clear();
+  for (const auto& [key, values] : notes) {
+    if (!key.starts_with(kNote) || values.size() != 2) continue;
+    measured_[key.substr(kNote.size())] = {values[0], values[1]};
+  }
+}
+
+}  // namespace tidegate
