@@ -8,6 +8,7 @@ Method fp16_row() {
       .name = "fp16",
       .summary = "cast to fp16 and all-reduce; overflows beyond 65504",
       .routes = {Route::engine, Route::ring, Route::tree},
+      .overflows = true,
       .whole = true,
       .rounds = halves_rounds,
       .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {

@@ -109,7 +109,8 @@ struct Method {
   bool owners_deliver_less = false;
   bool error_feedback = false;
   bool blind = false;  // chooses what to send without looking at the gradient: learns far slower
-  bool whole = false;  // sends 16 bits or more of every element: 16-bit buckets go as they are
+  bool overflows = false;  // of values that fp32 can hold
+  bool whole = false;      // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.

@@ -5,8 +5,8 @@
 // a candidate would cost in learning follows from its backlog (backlog_book.h): steps needed, over
 // those of dense, are 1 + slowdown, with slowdown = ln(1 + backlog / patience), and in critical
 // regimes more for methods that select elements. Patience is a property of the optimiser, less in
-// critical regimes and near the end. Of all candidates whose slowdown is tolerable the fastest is
-// taken, and of those about as fast the mildest.
+// critical regimes and near the end. Of all candidates whose slowdown is tolerable, the one is
+// taken that needs the least time for what a dense step learns.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +44,8 @@ struct Rules {
   std::int64_t horizon = 0;
   double ending = 0.02;
   double margin = 0.03;
-  double milder = 0.01;
+  double worth = 0.01;
+  double hidden = 0.002;
   double guard = 1.25;
   std::int64_t pause = 200;
   std::int64_t shortest_wait = 8;
@@ -52,7 +53,6 @@ struct Rules {
   std::int64_t window = 25;
   double threshold = 0.5;
   double guess = 0.4;
-  double unsure = 2;
 };
 
 struct Candidate {
@@ -83,7 +83,7 @@ class Auto : public Policy {
   explicit Auto(const Rules& rules)
       : rules_(rules), book_(rules.guess), trend_(rules.window, rules.threshold) {
     for (const Choice& choice : candidates({.only_without_loss = true})) {
-      if (!choice.method->blind) choices_.push_back(choice);
+      if (!choice.method->blind && !choice.method->overflows) choices_.push_back(choice);
     }
   }
 
@@ -93,6 +93,7 @@ class Auto : public Policy {
 
   void begin_step(const Situation& now) override {
     if (now.ranks == 1) return;
+    now_ = now.step;
     if (now.fresh && now.statistics) observe(*now.statistics);
     if (!now.network || now.buckets.empty()) return;
     if (const auto why = due(now)) decide_anew(now, *why);
@@ -162,7 +163,7 @@ class Auto : public Policy {
     if (settled && statistics.step >= plan_->since + rules_.shortest_wait &&
         plan_->choice.method->error_feedback && plan_->share > 0) {
       add_recent(recent_, backlog_ / plan_->share);
-      book_.note(plan_->choice, median(recent_));
+      book_.note(plan_->choice, median(recent_), statistics.step);
     }
   }
 
@@ -185,6 +186,7 @@ class Auto : public Policy {
     if (now.network_changes != network_changes_) return "the network has changed";
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return "guard";
+    if (times_.size() < kEnough) return std::nullopt;  // first see how this one does
     const auto wait = std::clamp(static_cast<std::int64_t>(std::ceil(backlog_)),
                                  rules_.shortest_wait, rules_.longest_wait);
     if (now.step < plan_->since + wait || now.step < looked_at_ + rules_.shortest_wait) {
@@ -214,13 +216,11 @@ class Auto : public Policy {
 
   double slowdown(const Choice& choice, double patience, bool& measured) const {
     if (!choice.method->error_feedback) return 0;
-    const Expected expected = book_.expect(choice);
+    const Expected expected = book_.expect(choice, now_);
     measured = expected.measured;
     const bool selects = choice.method->level == Level::ratio;
-    // A prediction that nobody has checked.
-    const double doubt = selects && !expected.measured ? rules_.unsure : 1;
     return (selects && trend_.critical() ? rules_.selecting : 0) +
-           std::log1p(doubt * expected.backlog / patience);
+           std::log1p(expected.backlog / patience);
   }
 
   // Moves from one level of a method to another are gradual: a jump to a strong one would starve
@@ -238,9 +238,14 @@ class Auto : public Policy {
     return found != pauses_.end() && step < found->second.until;
   }
 
+  // Seconds for what a dense step learns. Where nothing is gained by sending less, this prefers
+  // what is milder.
   double score(const Candidate& candidate) const {
-    const double step = candidate.outlook.step.count();
-    return rules_.to_target ? step * (1 + candidate.slowdown) : step;
+    const double step = candidate.outlook.step.count() * (1 + candidate.slowdown);
+    if (candidate.choice.method->name == "dense") return step;
+    if (!candidate.choice.method->error_feedback) return step * (1 + rules_.worth);
+    const bool doubted = now_ < doubted_until_ && !measured_.contains(describe(candidate.choice));
+    return step * (1 + rules_.worth) * (doubted ? doubt_ : 1);
   }
 
   bool tolerable(const Candidate& candidate) const {
@@ -261,14 +266,10 @@ class Auto : public Policy {
       candidate.outlook = model.rough(choice);
       all.push_back(candidate);
     }
-    const auto better = [this](const Candidate& a, const Candidate& b) {
-      return score(a) < score(b);
-    };
-    std::ranges::stable_sort(all, better);
+    std::ranges::stable_sort(all, {}, [this](const Candidate& each) { return score(each); });
     if (all.size() > kLookedAtClosely) all.resize(kLookedAtClosely);
     add_whole(all);
     for (Candidate& candidate : all) candidate.outlook = model.uniform(candidate.choice);
-    std::ranges::stable_sort(all, better);
     return all;
   }
 
@@ -282,20 +283,6 @@ class Auto : public Policy {
     }
   }
 
-  // Of those about as fast as the first the mildest; of equally mild ones the first.
-  const Candidate& mildest(const std::vector<Candidate>& all) const {
-    const double limit = score(all.front()) * (1 + rules_.milder);
-    const Candidate* best = &all.front();
-    for (const Candidate& candidate : all) {
-      if (score(candidate) > limit) break;
-      const bool milder = candidate.slowdown < best->slowdown ||
-                          (candidate.slowdown == best->slowdown &&
-                           candidate.outlook.bytes_sent > best->outlook.bytes_sent);
-      if (milder) best = &candidate;
-    }
-    return *best;
-  }
-
   void decide_anew(const Situation& now, const std::string& why) {
     looked_at_ = now.step;
     const JobModel model(now);
@@ -305,7 +292,8 @@ class Auto : public Policy {
       return;
     }
     const std::vector<Candidate> all = promising(now, model);
-    const Candidate& best = mildest(all);
+    const Candidate& best =
+        *std::ranges::min_element(all, {}, [this](const Candidate& each) { return score(each); });
     bool measured = false;
     if (plan_ && network_changes_ == now.network_changes) {
       const double here = slowdown(plan_->choice, patience(now), measured);
@@ -313,10 +301,8 @@ class Auto : public Policy {
                               .slowdown = here,
                               .measured = measured,
                               .outlook = model.uniform(plan_->choice)};
-      const bool stays = tolerable(present) && score(best) > score(present) * (1 - rules_.margin);
-      const bool as_mild =
-          present.slowdown <= best.slowdown || score(best) > score(present) * (1 + rules_.milder);
-      if (stays && as_mild) {
+      const double worthwhile = best.slowdown < present.slowdown ? 1 : 1 - rules_.margin;
+      if (tolerable(present) && score(best) >= score(present) * worthwhile) {
         refine(now, model, present.choice, present.outlook);
         return;
       }
@@ -351,7 +337,7 @@ class Auto : public Policy {
     plan_->count = 0;
     plan_->share = 1;
     if (!choice.method->error_feedback || model.buckets() < 2) return;
-    const Seconds limit = outlook.step * (1 + rules_.milder / 2);
+    const Seconds limit = outlook.step * (1 + rules_.hidden);
     for (const Choice& whole : {dense(), make_choice("bf16", 1, "engine")}) {
       std::size_t low = 0;
       std::size_t high = model.buckets() - 1;
@@ -409,6 +395,9 @@ class Auto : public Policy {
     Pause& pause = pauses_[describe(plan_->choice)];
     pause.length = pause.length == 0 ? rules_.pause : 2 * pause.length;
     pause.until = now.step + pause.length;
+    // Others are not modelled any better.
+    doubt_ = here / plan_->expected;
+    doubted_until_ = std::max(doubted_until_, pause.until);
     explain(now, model, *best, "guard");
     adopt(now, *best);
     plan_->buckets = now.buckets.size();
@@ -449,7 +438,7 @@ class Auto : public Policy {
   };
 
   static constexpr std::size_t kRecent = 5;            // records that a median is taken of
-  static constexpr std::size_t kEnough = 3;            // before the guard judges
+  static constexpr std::size_t kEnough = 2;            // before the guard judges
   static constexpr std::size_t kLookedAtClosely = 12;  // candidates, of those seen from afar
 
   const Rules rules_;
@@ -464,7 +453,10 @@ class Auto : public Policy {
   std::map<std::string, Seconds> measured_;  // steps by choices that were in use
   std::map<std::string, Pause> pauses_;
   std::int64_t network_changes_ = 0;
+  std::int64_t now_ = 0;  // the step
   std::int64_t looked_at_ = 0;
+  double doubt_ = 1;  // factor on what is modelled and was never measured
+  std::int64_t doubted_until_ = 0;
 };
 
 std::unique_ptr<Policy> make(const OptionReader& options) {
@@ -482,7 +474,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.horizon = options.whole("horizon", 0, 1'000'000'000'000);
   rules.ending = options.number("ending", 0, 1);
   rules.margin = options.number("margin", 0, 1);
-  rules.milder = options.number("milder", 0, 1);
+  rules.worth = options.number("worth", 0, 1);
+  rules.hidden = options.number("hidden", 0, 1);
   rules.guard = options.number("guard", 1, 100);
   rules.pause = options.whole("pause", 1, 1'000'000'000);
   rules.shortest_wait = options.whole("wait", 1, 1'000'000);
@@ -490,7 +483,6 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.window = options.whole("window", 1, 1'000'000);
   rules.threshold = options.number("threshold", 0.01, 100);
   rules.guess = options.number("guess", 0, 1e6);
-  rules.unsure = options.number("unsure", 1, 1000);
   return std::make_unique<Auto>(rules);
 }
 
@@ -523,14 +515,15 @@ PolicyRow auto_row() {
            {"horizon", "0", "steps of the whole job, if known; attach tells it"},
            {"ending", "0.02", "share of the horizon at its end in which patience runs out"},
            {"margin", "0.03", "a choice is left only for one that is faster by this much"},
-           {"milder", "0.01", "of choices whose steps differ by less, the mildest is taken"},
+           {"worth", "0.01", "what compression must gain before it is preferred to sending all"},
+           {"hidden", "0.002",
+            "the first buckets go whole if steps become longer by no more than this"},
            {"guard", "1.25",
             "steps that take longer than modelled by this factor are not believed"},
            {"pause", "200", "steps before a choice that disappointed is tried again; then doubled"},
            {"wait", "8", "least steps between two decisions; else as many as wait"},
            {"longest_wait", "64", "most steps between two decisions"},
-           {"guess", "0.4", "backlog of low rank at rank 8, until it was measured"},
-           {"unsure", "2", "factor on predictions of selections that were never tried"}},
+           {"guess", "0.4", "backlog of low rank at rank 8, until it was measured"}},
       .make = make};
 }
 

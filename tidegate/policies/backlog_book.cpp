@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/policies/backlog_book.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -10,8 +11,8 @@
 namespace tidegate {
 namespace {
 
-// What waits grows with the level's share to the power of so much: between ratios where the
-// magnitudes are not known, and between ranks (0.41, 1.22 and 3.84 were measured at 8, 4 and 2).
+// What waits grows with the level to the power of so much: between ratios, and between ranks (0.41,
+// 1.22 and 3.84 were measured at 8, 4 and 2).
 constexpr double kRatioPower = -1.2;
 constexpr double kRankPower = -1.5;
 // The random walk's prediction of a selection was low by about this factor where it was measured.
@@ -19,6 +20,9 @@ constexpr double kSelectionLevel = 4;
 
 // By owners only the largest of the sum is delivered: of four ranks about half as much.
 constexpr double kByOwners = 2;
+
+// Steps for which a measurement speaks for its level.
+constexpr std::int64_t kMemory = 300;
 
 constexpr std::string_view kNote = "backlog of ";
 
@@ -62,8 +66,8 @@ void BacklogBook::set_gradient(const Histogram& gradient) {
   gradient_known_ = true;
 }
 
-void BacklogBook::note(const Choice& used, double backlog) {
-  measured_[name_of(used)] = {level_of(used), backlog};
+void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
+  measured_[name_of(used)][level_of(used)] = {backlog, step};
 }
 
 double BacklogBook::predict(const Choice& choice) const {
@@ -77,33 +81,38 @@ double BacklogBook::predict(const Choice& choice) const {
   return predicted * level * (delivers_less(choice) ? kByOwners : 1);
 }
 
-Expected BacklogBook::expect(const Choice& choice) const {
+Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
   const auto found = measured_.find(name_of(choice));
   if (found == measured_.end()) return {predict(choice), false};
-  const auto& [level, backlog] = found->second;
+  const Levels& levels = found->second;
   const double here = level_of(choice);
-  if (here == level) return {backlog, true};
-  if (choice.method->level == Level::ratio && gradient_known()) {
-    Choice there = choice;
-    there.ratio = level;
-    const double reference = predict(there);
-    if (reference > 0) return {backlog * predict(choice) / reference, true};
+  const auto same = levels.find(here);
+  if (same != levels.end() && step < same->second.step + kMemory) {
+    return {same->second.backlog, true};
   }
+  const auto newest =
+      std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
   const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
-  return {backlog * std::pow(here / level, power), true};
+  return {newest->second.backlog * std::pow(here / newest->first, power), true};
 }
 
 void BacklogBook::remember(Notes& notes) const {
-  for (const auto& [method, entry] : measured_) {
-    notes[std::string(kNote) + method] = {entry.level, entry.backlog};
+  for (const auto& [method, levels] : measured_) {
+    std::vector<double>& values = notes[std::string(kNote) + method];
+    for (const auto& [level, entry] : levels) {
+      values.insert(values.end(), {level, entry.backlog, static_cast<double>(entry.step)});
+    }
   }
 }
 
 void BacklogBook::recall(const Notes& notes) {
   measured_.clear();
   for (const auto& [key, values] : notes) {
-    if (!key.starts_with(kNote) || values.size() != 2) continue;
-    measured_[key.substr(kNote.size())] = {values[0], values[1]};
+    if (!key.starts_with(kNote)) continue;
+    for (std::size_t i = 0; i + 2 < values.size(); i += 3) {
+      measured_[key.substr(kNote.size())][values[i]] = {values[i + 1],
+                                                        static_cast<std::int64_t>(values[i + 2])};
+    }
   }
 }
 

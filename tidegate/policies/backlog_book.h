@@ -27,25 +27,28 @@ class BacklogBook {
   void set_gradient(const Histogram& gradient);
   bool gradient_known() const { return gradient_known_; }
 
-  // What was measured in the steady state of a choice.
-  void note(const Choice& used, double backlog);
+  // What was measured in the steady state of a choice, in this step.
+  void note(const Choice& used, double backlog, std::int64_t step);
 
-  Expected expect(const Choice& choice) const;
+  // At a level that was in use not long ago, what was measured; else drawn from the level that was
+  // in use last.
+  Expected expect(const Choice& choice, std::int64_t step) const;
 
   void remember(Notes& notes) const;
   void recall(const Notes& notes);
 
  private:
   struct Entry {
-    double level = 1;
     double backlog = 0;
+    std::int64_t step = 0;
   };
+  using Levels = std::map<double, Entry>;
   double predict(const Choice& choice) const;
 
   double guess_;
   Histogram gradient_;
   bool gradient_known_ = false;
-  std::map<std::string, Entry, std::less<>> measured_;  // by method
+  std::map<std::string, Levels> measured_;  // by method
 };
 
 }  // namespace tidegate
