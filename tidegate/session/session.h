@@ -150,7 +150,9 @@ class Session {
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
   void admit(const ReadyBucket& ready);
-  Choice decide(int bucket, const ReadyBucket& ready);
+  Decision decide(int bucket, const ReadyBucket& ready);
+  void settle_routes(const BucketAverage& bucket, const Decision* present,
+                     Decision& decision) const;
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
@@ -187,7 +189,7 @@ class Session {
   std::optional<Pipeline> pipeline_;
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
-  std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
+  std::map<int, Decision> present_;  // by bucket, to tell when one changes something
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 
