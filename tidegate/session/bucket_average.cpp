@@ -162,13 +162,17 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready) const {
 
 // --- a step ---
 
-Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step) {
+Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step, Wanted wanted) {
   report_ = {};
+  gradient_sketch_.fill(0.0f);
   if (ready.foreign) {
     co_yield Foreign{index_};
     co_return;
   }
-  for (Part& part : parts_) part.average->begin_step(part.choice);
+  for (Part& part : parts_) {
+    // A histogram of magnitudes tells what compression would do: to layers that may be compressed.
+    part.average->begin_step(part.choice, {wanted.magnitudes && !part.excluded, wanted.sketches});
+  }
 
   // 1. The gradient as fp32: the caller's own memory, or a widened copy.
   std::span<float> gradient = view_as<float>(ready.data);
@@ -178,11 +182,14 @@ Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step) {
     kernels::widen(halves, ready.element, 1.0f, widened_);
     gradient = widened_;
   }
+  if (wanted.sketches) {
+    sketch_layers(layers_, gradient, 1.0f / ready.loss_scale, gradient_sketch_);
+  }
 
   // 2. The methods: one for all that is sent whole, or one part after another.
   if (const Choice* choice = whole_choice(ready.element)) {
     const bool native = is_native(ready.element, *choice);
-    Exchange inner = native ? exchange_native(gradient, ready, choice->route)
+    Exchange inner = native ? exchange_native(gradient, ready, choice->route, step)
                             : exchange_whole(gradient, *choice, step, ready.loss_scale);
     while (inner.advance()) co_yield inner.request();
     if (native) co_return;
@@ -200,9 +207,10 @@ Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step) {
   }
 }
 
-Exchange BucketAverage::exchange_native(std::span<float> gradient, ReadyBucket ready, Route route) {
+Exchange BucketAverage::exchange_native(std::span<float> gradient, ReadyBucket ready, Route route,
+                                        std::int64_t step) {
   const Place place{rank_, shared_.topology.ranks()};
-  release_all_into(gradient, ready.loss_scale);
+  release_all_into(gradient, step, ready.loss_scale);
   const double scale = ready.loss_scale;
   report_.gradient_energy = kernels::sum_of_squares(gradient) / (scale * scale);
   report_.sent_energy = report_.gradient_energy;
@@ -211,17 +219,17 @@ Exchange BucketAverage::exchange_native(std::span<float> gradient, ReadyBucket r
                   view_as<std::uint16_t>(ready.data));
   Exchange steps = carry(ask_for({ready.data, ready.element, route}), place, arrived_);
   while (steps.advance()) co_yield steps.request();
-  report_.residual_energy = waiting();
+  add_parts_to_report();
 }
 
 Exchange BucketAverage::exchange_whole(std::span<float> gradient, Choice choice, std::int64_t step,
                                        float loss_scale) {
-  release_all_into(gradient, loss_scale);
+  release_all_into(gradient, step, loss_scale);
   whole_->begin_step(choice);
   Exchange inner = whole_->average(gradient, choice, step, loss_scale);
   while (inner.advance()) co_yield inner.request();
   report_ = whole_->report();
-  report_.residual_energy = waiting();
+  add_parts_to_report();
 }
 
 Exchange BucketAverage::exchange_part(std::span<float> gradient, Part& part, std::int64_t step,
@@ -240,16 +248,20 @@ Exchange BucketAverage::exchange_part(std::span<float> gradient, Part& part, std
   if (!together) scatter(packed_, part.runs, gradient);
 }
 
-void BucketAverage::release_all_into(std::span<float> gradient, float loss_scale) {
+void BucketAverage::release_all_into(std::span<float> gradient, std::int64_t step,
+                                     float loss_scale) {
   for (Part& part : parts_) {
     part.average->release_into(gradient, part.runs, part.choice, loss_scale);
+    part.average->look_at(gradient, part.runs, step, loss_scale);
   }
 }
 
-double BucketAverage::waiting() const {
-  double sum = 0;
-  for (const Part& part : parts_) sum += part.average->waiting();
-  return sum;
+void BucketAverage::add_parts_to_report() {
+  report_.residual_energy = 0;
+  for (const Part& part : parts_) {
+    report_.residual_energy += part.average->waiting();
+    report_.magnitudes += part.average->magnitudes();
+  }
 }
 
 // --- after a step, and between two ---
@@ -285,9 +297,18 @@ void BucketAverage::for_each_mean(
   }
 }
 
+void BucketAverage::add_to_sketches(std::span<float, kSketchBuckets> gradient,
+                                    std::span<float, kSketchBuckets> residual) {
+  for (std::size_t j = 0; j < kSketchBuckets; ++j) gradient[j] += gradient_sketch_[j];
+  for (const Part& part : parts_) part.average->add_to_sketch(residual);
+}
+
 void BucketAverage::restore() {
-  for (const Part& part : parts_) part.average->restore();
-  report_.residual_energy = waiting();
+  report_.residual_energy = 0;
+  for (const Part& part : parts_) {
+    part.average->restore();
+    report_.residual_energy += part.average->waiting();
+  }
 }
 
 void BucketAverage::retire() {

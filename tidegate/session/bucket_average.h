@@ -4,6 +4,7 @@
 // part lie, its method sees one contiguous fp32 gradient.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
@@ -47,7 +48,7 @@ class BucketAverage {
   std::vector<Round> rounds(const ReadyBucket& ready) const;
 
   // Replaces ready.data by the mean over ranks.
-  Exchange average(ReadyBucket ready, std::int64_t step);
+  Exchange average(ReadyBucket ready, std::int64_t step, Wanted wanted = {});
 
   // Looks at the result where the methods could not tell: NaN or Inf that came in with a dense
   // gradient, or that appeared when the mean was rounded to the caller's 16 bits.
@@ -56,6 +57,10 @@ class BucketAverage {
   // The layers with what has become of them, as fp32. After the last bucket of a step.
   void for_each_mean(const ReadyBucket& ready,
                      const std::function<void(const Layer&, std::span<const float>)>& visit);
+
+  // After a step in which sketches were wanted: adds the gradient as it came in, and what waits.
+  void add_to_sketches(std::span<float, kSketchBuckets> gradient,
+                       std::span<float, kSketchBuckets> residual);
 
   // The step could not be used: undoes what its exchange took from residuals.
   void restore();
@@ -89,13 +94,15 @@ class BucketAverage {
   // By what the whole bucket goes as it is, because all its parts do and need not be told apart;
   // null if there is no such choice.
   const Choice* whole_choice(Element element) const;
-  Exchange exchange_native(std::span<float> gradient, ReadyBucket ready, Route route);
+  Exchange exchange_native(std::span<float> gradient, ReadyBucket ready, Route route,
+                           std::int64_t step);
   Exchange exchange_whole(std::span<float> gradient, Choice choice, std::int64_t step,
                           float loss_scale);
   Exchange exchange_part(std::span<float> gradient, Part& part, std::int64_t step,
                          float loss_scale);
-  void release_all_into(std::span<float> gradient, float loss_scale);
-  double waiting() const;
+  void release_all_into(std::span<float> gradient, std::int64_t step, float loss_scale);
+  // What the parts know when something else was sent for them all.
+  void add_parts_to_report();
 
   const int rank_;
   const int index_;
@@ -108,6 +115,7 @@ class BucketAverage {
   std::unique_ptr<PartAverage> whole_;  // sends all parts as one, and keeps nothing
   Buffer<std::byte> arrived_;           // scratch of rings and trees
   Report report_;
+  std::array<float, kSketchBuckets> gradient_sketch_{};
   Buffer<float> widened_;  // 16-bit buckets
   Buffer<float> packed_;   // a part whose layers do not lie together
 };

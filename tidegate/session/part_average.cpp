@@ -5,10 +5,20 @@
 #include <array>
 #include <cmath>
 
+#include "tidegate/base/hash.h"
 #include "tidegate/comm/routes.h"
+#include "tidegate/compressors/selection.h"
 #include "tidegate/kernels/kernels.h"
 
 namespace tidegate {
+
+void sketch_layers(std::span<const Layer> layers, std::span<const float> values, float scale,
+                   std::span<float, kSketchBuckets> sketch) {
+  for (const Layer& layer : layers) {
+    kernels::add_to_sketch(values.first(layer.elements), scale, hash_of(layer.name), sketch);
+    values = values.subspan(layer.elements);
+  }
+}
 
 PartAverage::PartAverage(int rank, int bucket, Shared& shared, Layers layers, bool keeps)
     : rank_(rank), bucket_(bucket), shared_(shared), layers_(std::move(layers)), keeps_(keeps) {}
@@ -19,8 +29,10 @@ std::vector<Round> PartAverage::rounds(const Choice& choice) const {
   return exchange_rounds({elements_of(layers_), ranks, layers_}, choice);
 }
 
-void PartAverage::begin_step(const Choice& choice) {
+void PartAverage::begin_step(const Choice& choice, const Wanted& wanted) {
   report_ = {};
+  wanted_ = wanted;
+  magnitudes_ = {};
   before_release_.resize(0);
   took_from_residual_ = false;
   bind_residual(choice);
@@ -41,12 +53,15 @@ Exchange PartAverage::average(std::span<float> gradient, Choice choice, std::int
 Exchange PartAverage::exchange(std::span<float> gradient, Choice choice, std::int64_t step,
                                float loss_scale, Place place) {
   if (!choice.method->error_feedback) release_into(gradient, choice, loss_scale);
+  const std::array all{Run{0, gradient.size()}};
+  look_at(gradient, all, step, loss_scale);
   Compressor& compressor = compressor_for(choice, place);
   const Bucket bucket{gradient, bucket_, step, loss_scale, layers_};
   const auto residual = choice.method->error_feedback ? residual_ : std::span<float>{};
   Exchange steps = carry(compressor.average(bucket, choice, residual), place, arrived_);
   while (steps.advance()) co_yield steps.request();
   report_ = compressor.report();
+  if (wanted_.magnitudes && report_.magnitudes.elements() == 0) report_.magnitudes = magnitudes_;
   if (choice.method->error_feedback) {
     took_from_residual_ = true;
     waiting_ = report_.residual_energy;
@@ -126,6 +141,32 @@ void PartAverage::release_into(std::span<float> bucket, std::span<const Run> run
     left = left.subspan(run.elements);
   }
   waiting_ = kernels::sum_of_squares(residual_);
+}
+
+// What has been released is in the gradient now, which leaves their sum as it was.
+void PartAverage::look_at(std::span<const float> bucket, std::span<const Run> runs,
+                          std::int64_t step, float loss_scale) {
+  if (!wanted_.magnitudes) return;
+  const std::uint64_t seed = seed_of({.gradient = {}, .index = bucket_, .step = step});
+  std::span<const float> residual = residual_;
+  for (const Run& run : runs) {
+    shared_.sample.draw(bucket.subspan(run.offset, run.elements), 1.0f / loss_scale,
+                        residual.first(bound() ? run.elements : 0), seed);
+    magnitudes_ += shared_.sample.histogram();
+    if (bound()) residual = residual.subspan(run.elements);
+  }
+}
+
+void PartAverage::add_to_sketch(std::span<float, kSketchBuckets> sketch) {
+  if (!bound()) return;
+  std::span<const float> waiting = residual_;
+  if (compressor_ && choice_.route == Route::owner) {
+    together_.resize(residual_.size());
+    std::ranges::copy(residual_, together_.begin());
+    compressor_->add_held_back(together_);
+    waiting = together_;
+  }
+  sketch_layers(layers_, waiting, 1.0f, sketch);
 }
 
 void PartAverage::restore() {

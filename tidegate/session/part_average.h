@@ -9,6 +9,7 @@
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/comm/exchange.h"
+#include "tidegate/kernels/sketch.h"
 #include "tidegate/session/shared.h"
 
 namespace tidegate {
@@ -19,6 +20,17 @@ struct Run {
   std::size_t elements = 0;
 };
 
+// What the policy wants to know of a step, beyond what is free.
+struct Wanted {
+  bool magnitudes = false;  // Report::magnitudes, whatever the method
+  bool sketches = false;    // of gradients and residuals
+};
+
+// Adds layers that lie one after another, each with a seed of its own: the same on all ranks,
+// whatever bucket it is in.
+void sketch_layers(std::span<const Layer> layers, std::span<const float> values, float scale,
+                   std::span<float, kSketchBuckets> sketch);
+
 class PartAverage {
  public:
   // `keeps` = something may wait for its layers.
@@ -28,13 +40,20 @@ class PartAverage {
   std::vector<Round> rounds(const Choice& choice) const;
 
   // Before every step: finds its residual, and takes back into it what another method holds.
-  void begin_step(const Choice& choice);
+  void begin_step(const Choice& choice, const Wanted& wanted = {});
   // Replaces `gradient`, all of its layers in order, by the mean over ranks.
   Exchange average(std::span<float> gradient, Choice choice, std::int64_t step, float loss_scale);
   // What waits goes out with a gradient that is sent whole by somebody else: that of the layers,
   // which are `runs` of the bucket.
   void release_into(std::span<float> bucket, std::span<const Run> runs, const Choice& choice,
                     float loss_scale);
+
+  // Notes the magnitudes of gradient + residual, if they are wanted.
+  void look_at(std::span<const float> bucket, std::span<const Run> runs, std::int64_t step,
+               float loss_scale);
+
+  // After the step: adds what waits, layer by layer, and wherever on this rank.
+  void add_to_sketch(std::span<float, kSketchBuckets> sketch);
 
   // The step could not be used: undoes what its exchange took from the residual.
   void restore();
@@ -48,6 +67,7 @@ class PartAverage {
   void drop(const std::string& layer);
 
   const Report& report() const { return report_; }
+  const Histogram& magnitudes() const { return magnitudes_; }
   // The energy of what waits.
   double waiting() const { return waiting_; }
   // Whether anything may be waiting. Agreed: depends on the choices so far, not on gradients.
@@ -81,6 +101,9 @@ class PartAverage {
   std::unique_ptr<Compressor> compressor_;
   Buffer<std::byte> arrived_;        // scratch of rings and trees
   bool took_from_residual_ = false;  // in this step
+  Wanted wanted_;
+  Histogram magnitudes_;    // as look_at() saw them
+  Buffer<float> together_;  // with what an owner holds back
   Report report_;
 };
 

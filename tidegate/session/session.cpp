@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/network/price.h"
 #include "tidegate/session/division.h"
@@ -216,6 +217,8 @@ void Session::begin_step(std::int64_t ready) {
   agreed_ = statistics_.begin_step(step_);
   learn();
   observe();
+  const bool due = statistics_.due(step_);
+  wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
   pipeline_.emplace(settings_.depth, [this](int bucket) {
     finished_.push_back(bucket);
     note("done", bucket, 0, settings_.clock());
@@ -305,8 +308,8 @@ void Session::admit(const ReadyBucket& ready) {
   figures_.buckets.push_back(figures);
   step_buckets_.push_back(ready);
   note("ready", index, 0, when);
-  pipeline_->add(bucket.average(ready, step_), static_cast<int>(bucket.rounds(ready).size()),
-                 ready.last);
+  pipeline_->add(bucket.average(ready, step_, wanted_),
+                 static_cast<int>(bucket.rounds(ready).size()), ready.last);
 }
 
 // What the policy says, checked, with routes settled.
@@ -372,7 +375,7 @@ void Session::finish_step() {
     record.decode_seconds += bucket.decode_seconds;
     record.bytes_sent += bucket.bytes_sent;
   }
-  figures_.watched = residuals_in_use();
+  figures_.watched = residuals_in_use() || windows_.wanted();
   if (figures_.watched) settle_residuals();
   sum_up();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
@@ -391,6 +394,7 @@ void Session::finish_step() {
     record.learning_rate = learning_rates_.empty() ? 0 : learning_rates_.front();
     record.rate_drops = rate_drops_;
     record.epochs = epochs_;
+    if (wanted_.sketches) fill_sketches(record);
     learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
@@ -409,6 +413,17 @@ void Session::finish_step() {
   totals_.residual_energy = record.residual_energy;
   pipeline_.reset();
   ++step_;
+}
+
+void Session::fill_sketches(Record& record) {
+  std::array<float, kSketchBuckets> gradient{};
+  std::array<float, kSketchBuckets> residual{};
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    buckets_[i]->add_to_sketches(gradient, residual);
+  }
+  std::ranges::transform(gradient, record.gradient_sketch.begin(), to_bf16);
+  std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
+  record.sketched = 1;
 }
 
 bool Session::residuals_in_use() const {

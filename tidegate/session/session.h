@@ -159,6 +159,7 @@ class Session {
   void learn();
   void observe();
   void sum_up();
+  void fill_sketches(Record& record);
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -183,6 +184,7 @@ class Session {
   std::uint64_t rate_drops_ = 0;
   std::uint64_t epochs_ = 0;
   Situation now_;              // of the present step
+  Wanted wanted_;              // of it, because its record will be sent
   std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen
 
   std::int64_t step_ = 0;

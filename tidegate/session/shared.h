@@ -9,6 +9,7 @@
 #include "tidegate/comm/topology.h"
 #include "tidegate/compressors/method.h"
 #include "tidegate/feedback/residuals.h"
+#include "tidegate/kernels/sample.h"
 
 namespace tidegate {
 
@@ -17,6 +18,7 @@ struct Shared {
   Workers workers;
   Residuals residuals;
   std::map<std::string, Memory> memories;  // by the name of the method
+  kernels::Sample sample;                  // scratch
 };
 
 }  // namespace tidegate
