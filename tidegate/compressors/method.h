@@ -57,7 +57,7 @@ struct Report {
   std::size_t sent_elements = 0;
   bool finite = true;    // of the result, so equal on all ranks
   int root = -1;         // whose selection was used, for methods that have one
-  Histogram magnitudes;  // of gradient + residual, for methods that look at them
+  Histogram magnitudes;  // of gradient + residual, if anybody looked at them
 };
 
 // What a method keeps between steps besides the residual, by layer name.
@@ -80,6 +80,8 @@ class Compressor {
   // Another method or route comes next, or a checkpoint: moves into `residual` what waits elsewhere
   // (what an owner holds back). Between steps.
   virtual void settle(std::span<float> residual) { (void)residual; }
+  // Adds to `sum` what settle() would move into the residual, and leaves it where it is.
+  virtual void add_held_back(std::span<float> sum) const { (void)sum; }
 
   // What it keeps besides, out of and into a memory that outlives it. Called between steps, and
   // before the first one.

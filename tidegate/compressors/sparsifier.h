@@ -25,6 +25,7 @@ class Sparsifier : public Compressor {
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override;
   void restore(std::span<float> residual) override;
   void settle(std::span<float> residual) override;
+  void add_held_back(std::span<float> sum) const override;
 
  protected:
   // residual += gradient; moves up to `kept` entries out of it into chosen_. If `sent` is bf16
