@@ -12,6 +12,7 @@
 #include "tidegate/kernels/low_rank.h"
 #include "tidegate/kernels/onebit.h"
 #include "tidegate/kernels/quantise.h"
+#include "tidegate/kernels/sketch.h"
 #include "tidegate/kernels/stochastic.h"
 #include "tidegate/kernels/top.h"
 #include "tidegate/kernels/value_code.h"
@@ -103,6 +104,16 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
                        },
                        roofline),
                    "x axpy", n > 1'000'000 ? 0.03 : 0.10));
+        std::array<float, kSketchBuckets> sketch{};
+        report(row(
+            "sketch", n, kNone,
+            compare(
+                effort.seconds, [&] { kernels::add_to_sketch(v.gradient, 1.0f, seed++, sketch); },
+                [&] {
+                  volatile float result = sum(v.gradient);
+                  (void)result;
+                }),
+            "x sum", kNone));
         report(row("accumulate with norms and NaN check", n, kNone,
                    compare(
                        effort.seconds, [&] { kernels::accumulate(v.gradient, 1.0f, v.residual); },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C++ library as Python sees it: addresses and numbers in, requests out. Names as in C++.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -20,10 +21,12 @@
 #include "python/bind.h"
 #include "python/issue.h"
 #include "tidegate/comm/threads.h"
+#include "tidegate/compressors/candidates.h"
 #include "tidegate/network/link_schedule.h"
 #include "tidegate/session/lockstep.h"
 #include "tidegate/session/modelled.h"
 #include "tidegate/session/session.h"
+#include "tidegate/session/speed.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -187,6 +190,21 @@ void bind_session(nb::module_& module) {
       .def("set_learning_rates",
            [](Session& self, const std::vector<double>& rates) { self.set_learning_rates(rates); })
       .def("end_epoch", &Session::end_epoch)
+      .def("needs_speeds", [](const Session& self) { return self.needs().speeds; })
+      .def(
+          "set_speeds",
+          [](Session& self, const std::vector<CodecSpeed::Figures>& figures) {
+            const std::vector<Choice> choices = candidates({.only_without_loss = true});
+            if (figures.size() != choices.size()) {
+              fail(Fault::config, figures.size(), " speeds for ", choices.size(), " choices");
+            }
+            CodecSpeeds speeds;
+            for (std::size_t i = 0; i < choices.size(); ++i) {
+              speeds[describe(choices[i])] = CodecSpeed(choices[i].route, figures[i]);
+            }
+            self.set_speeds(std::move(speeds));
+          },
+          "figures"_a, "What measure_speeds() returned, of all ranks the slowest")
       .def_prop_ro("batches_per_step", &Session::batches_per_step)
       .def_prop_ro("rate_scale", &Session::rate_scale)
       .def("start_from", &Session::start_from, "network"_a)
@@ -327,6 +345,19 @@ void bind_tables(nb::module_& module) {
       "method"_a, "level"_a, "route"_a, "bits"_a, "layers"_a, "ranks"_a,
       "What one exchange of a bucket made of (name, elements, rows) asks for: (collective, bytes "
       "of one rank's contribution, bytes one rank sends) of each round.");
+  module.def(
+      "measure_speeds",
+      [](std::size_t elements) {
+        const nb::gil_scoped_release others_may_run;
+        const std::vector<Choice> choices = candidates({.only_without_loss = true});
+        const CodecSpeeds speeds = measure_speeds(choices, {.elements = elements});
+        std::vector<CodecSpeed::Figures> figures;
+        for (const Choice& choice : choices)
+          figures.push_back(speeds.at(describe(choice)).figures());
+        return figures;
+      },
+      "elements"_a = std::size_t{1} << 17,
+      "What compressing takes on this machine, for every choice that loses nothing");
   module.def("policies", [] {
     nb::list rows;
     for (const PolicyRow& policy : policies()) {

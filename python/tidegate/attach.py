@@ -104,7 +104,7 @@ def attach(
                go by price from the first step on; False never does. By default only policies that
                act on what they measure do
     """
-    del horizon, seed  # for policies and methods to come; part of the agreed signature
+    del seed  # for methods to come; part of the agreed signature
     if os.environ.get("TIDEGATE_DISABLE") == "1":
         print("tidegate: TIDEGATE_DISABLE=1, gradients are left to DDP", file=sys.stderr)
         return DisabledHandle()
@@ -120,6 +120,7 @@ def attach(
         label=label,
         experimental_cuda=experimental_cuda,
         calibrate=calibrate,
+        horizon=horizon,
     )
 
 
@@ -137,6 +138,7 @@ def _attach(
     link=None,
     experimental_cuda=False,
     calibrate=None,
+    horizon=None,
 ):
     """attach, and on an emulated link if one is described."""
     if not isinstance(model, DistributedDataParallel):
@@ -153,7 +155,7 @@ def _attach(
             device = _check_model(model, experimental_cuda)
             _check_optimizer(optimizer)
             staging = Staging(device) if device.type != "cpu" else None
-            chosen = _resolve_policy(policy, fixed)
+            chosen = _resolve_policy(policy, fixed, optimizer, horizon)
             session = _core.Session(
                 engine.rank,
                 engine.ranks,
@@ -179,6 +181,8 @@ def _attach(
             engine.form_host_groups()
         if session.reacts() if calibrate is None else calibrate:
             session.start_from(engine.calibrate().network)
+        if session.needs_speeds():
+            session.set_speeds(_slowest(engine.gather_objects(_core.measure_speeds())))
         registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
     except BaseException:
         engine.close()
@@ -246,9 +250,34 @@ def _register(model) -> _Registered:
     return registered
 
 
-def _resolve_policy(policy, fixed: dict) -> Policy:
+ADAPTIVE = ("adam", "rmsprop", "adagrad", "adadelta", "lamb", "lion", "nadam", "radam")
+
+
+def optimizer_family(optimizer) -> str:
+    """What the policy "auto" asks for: whether updates are linear in the gradient."""
+    name = type(optimizer).__name__.lower()
+    if any(part in name for part in ADAPTIVE):
+        return "adam"
+    return "sgd" if "sgd" in name else "other"
+
+
+def _slowest(figures: list) -> list:
+    """Of all ranks' measurements, element by element."""
+    return [
+        [max(values) for values in zip(*rows, strict=True)] for rows in zip(*figures, strict=True)
+    ]
+
+
+def _resolve_policy(policy, fixed: dict, optimizer=None, horizon=None) -> Policy:
     given = {key: value for key, value in fixed.items() if value is not None and value != "auto"}
     chosen = parse(policy) if isinstance(policy, str) else policy
+    if isinstance(chosen, Policy) and chosen.name == "auto":
+        told = {}
+        if optimizer is not None:
+            told["optimizer"] = optimizer_family(optimizer)
+        if horizon is not None:
+            told["horizon"] = str(int(horizon))
+        chosen = Policy("auto", {**told, **chosen.options})
     if not isinstance(chosen, Policy):
         raise Error(
             "config",
@@ -256,10 +285,7 @@ def _resolve_policy(policy, fixed: dict) -> Policy:
         )
     known = [row["name"] for row in _core.policies()]
     if chosen.name not in known:
-        hint = ""
-        if chosen.name == "auto":
-            hint = '; "auto" comes with a later version, so pass policy="fixed" and a method'
-        raise Error("config", f'unknown policy "{chosen.name}"; known: {", ".join(known)}{hint}')
+        raise Error("config", f'unknown policy "{chosen.name}"; known: {", ".join(known)}')
     if not given:
         return chosen
     if chosen.name != "fixed":

@@ -129,6 +129,7 @@ def train(each: Run, seed: int, links, compute: float | None, arguments, progres
         policy=each.policy,
         compute_seconds=compute,
         seed=seed,
+        horizon=arguments.steps,
         trace=None if each.baseline else trace_path(arguments, each.name, seed),
     )
     bar = progress.add_task(f"{each.name}, seed {seed}", total=arguments.steps, loss="")

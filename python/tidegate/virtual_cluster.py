@@ -13,6 +13,7 @@ Small models are fastest with torch.set_num_threads(1), which is also what torch
 """
 
 import contextlib
+import functools
 import math
 import statistics
 import time
@@ -73,6 +74,7 @@ class VirtualCluster:
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step
                      and worker only
+    horizon          as for tidegate.attach
     check            compares the results of all ranks after every step, which costs a little
     """
 
@@ -97,6 +99,7 @@ class VirtualCluster:
         seed: int = 0,
         check: bool = False,
         calibrate: bool | None = None,
+        horizon: int | None = None,
     ):
         if not isinstance(ranks, int) or ranks < 1:
             raise Error("config", f"ranks {ranks!r}: must be a whole number, 1 or more")
@@ -105,7 +108,7 @@ class VirtualCluster:
             raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
-        chosen = _resolve_policy(policy, fixed)
+        chosen = _resolve_policy(policy, fixed, self.task.optimizer, horizon)
         # Of modelled time: this process's own would make runs differ.
         self._clock = _core.ModelledClock()
         self._sessions = [
@@ -130,6 +133,9 @@ class VirtualCluster:
         self._job = _core.ModelledJob(self._sessions, self._clock, DEPTH)
         self._calibrates = self._sessions[0].reacts() if calibrate is None else calibrate
         self._calibrate(0)
+        if self._sessions[0].needs_speeds():
+            for session in self._sessions:
+                session.set_speeds(measured_speeds())
         self.losses: list[float] = []  # of every step, the mean over workers
         self._seed = seed
         self._check = check
@@ -358,6 +364,12 @@ class VirtualCluster:
 def layer(name: str, parameter: torch.nn.Parameter) -> tuple[str, int, int]:
     """As a session is told of it."""
     return name, parameter.numel(), parameter.shape[0] if parameter.dim() > 1 else 0
+
+
+@functools.cache
+def measured_speeds() -> list:
+    """Once in a process, so that clusters side by side decide alike."""
+    return _core.measure_speeds()
 
 
 def copies(tensors) -> list[torch.Tensor]:

@@ -21,6 +21,7 @@
 #include "tidegate/kernels/onebit.h"
 #include "tidegate/kernels/quantise.h"
 #include "tidegate/kernels/reference.h"
+#include "tidegate/kernels/sketch.h"
 #include "tidegate/kernels/stochastic.h"
 #include "tidegate/kernels/top.h"
 #include "tidegate/kernels/value_code.h"
@@ -257,6 +258,22 @@ void check_stochastic(const Input& input, std::int64_t target) {
       });
 }
 
+// Only what can be summed up: which NaN becomes of two is nobody's promise.
+void check_sketch(const Input& input, std::int64_t target) {
+  Block<float> values(finite_residual(input), input.offset);
+  const float scale = std::isfinite(input.factor) ? input.factor : 1.0f;
+  std::vector<float> sketch(tidegate::kSketchBuckets);
+  std::vector<float> expected(tidegate::kSketchBuckets);
+  using Buckets = std::span<float, tidegate::kSketchBuckets>;
+  kernels::add_to_sketch(values.span(), scale, input.offset, Buckets(sketch));
+  reference::add_to_sketch(values.span(), scale, input.offset, Buckets(expected));
+  for (std::size_t j = 0; j < sketch.size(); ++j) {
+    const bool same =
+        std::bit_cast<std::uint32_t>(sketch[j]) == std::bit_cast<std::uint32_t>(expected[j]);
+    require(same || (std::isnan(sketch[j]) && std::isnan(expected[j])), "add_to_sketch", target);
+  }
+}
+
 void check_halves(const Input& input, Element element, std::int64_t target) {
   Block<float> values(input.gradient, input.offset);
   Block<std::uint16_t> halves(input.gradient.size(), input.offset);
@@ -289,6 +306,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_index_code(input, target);
     check_quantise(input, target);
     check_stochastic(input, target);
+    check_sketch(input, target);
     check_halves(input, Element::f16, target);
     check_halves(input, Element::bf16, target);
     hwy::SetSupportedTargetsForTest(0);

@@ -4,14 +4,13 @@
 #include <string>
 
 #include "tests/expect_error.h"
+#include "tests/policies/ask.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {
 namespace {
 
-Choice choice_of(const Options& options) {
-  return make_policy("fixed", options)->decide({}).choice;
-}
+Choice choice_of(const Options& options) { return ask(*make_policy("fixed", options)).choice; }
 
 auto making(const Options& options) {
   return [=] { make_policy("fixed", options); };
@@ -51,8 +50,8 @@ TEST(Fixed, NeverChangesItsMind) {
   const auto policy = make_policy("fixed", {{"method", "topk"}, {"ratio", "0.01"}});
   const Statistics statistics{.step = 3, .ranks = {Record{}, Record{}}};
   for (std::int64_t step : {0, 1, 1000000}) {
-    const Decision decision = policy->decide(
-        {.step = step, .bucket = 5, .elements = 17, .ranks = 2, .statistics = &statistics});
+    const Decision decision =
+        ask(*policy, {.step = step, .ranks = 2, .statistics = &statistics}, 5, 17);
     EXPECT_EQ(decision.choice, make_choice("topk", 0.01));
     EXPECT_EQ(decision.reason, "fixed by the user");
   }
@@ -134,7 +133,7 @@ TEST(Fixed, WarmsUpFromAQuarterInEqualFactors) {
       make_policy("fixed", {{"method", "topk"}, {"ratio", "0.0025"}, {"warmup", "4"}});
   const std::vector<double> ratios{0.25, 0.0790569, 0.025, 0.00790569, 0.0025, 0.0025};
   for (std::size_t step = 0; step < ratios.size(); ++step) {
-    const Decision decision = policy->decide({.step = static_cast<std::int64_t>(step)});
+    const Decision decision = ask(*policy, {.step = static_cast<std::int64_t>(step)});
     EXPECT_NEAR(decision.choice.ratio, ratios[step], 1e-6) << "step " << step;
   }
 }
@@ -147,15 +146,15 @@ Statistics with_energies(const std::vector<double>& energies) {
 
 TEST(Fixed, ArTopkTakesTurnsWhileTheRanksAreEven) {
   const auto policy = make_policy("fixed", {{"method", "artopk"}, {"ratio", "0.1"}});
-  EXPECT_EQ(policy->decide({}).choice.method->name, "artopk-star");
+  EXPECT_EQ(ask(*policy).choice.method->name, "artopk-star");
   const Statistics even = with_energies({1.0, 1.2, 0.9, 1.1});
-  EXPECT_EQ(policy->decide({.statistics = &even}).choice.method->name, "artopk-star");
+  EXPECT_EQ(ask(*policy, {.statistics = &even}).choice.method->name, "artopk-star");
   const Statistics uneven = with_energies({1.0, 4.0, 0.9, 1.1});
-  const Decision decision = policy->decide({.statistics = &uneven});
+  const Decision decision = ask(*policy, {.statistics = &uneven});
   EXPECT_EQ(decision.choice.method->name, "artopk-var");
   EXPECT_EQ(decision.choice.ratio, 0.1);
   const Statistics nothing = with_energies({0.0, 0.0});
-  EXPECT_EQ(policy->decide({.statistics = &nothing}).choice.method->name, "artopk-star");
+  EXPECT_EQ(ask(*policy, {.statistics = &nothing}).choice.method->name, "artopk-star");
 }
 
 TEST(Fixed, RefusesWhatTheMethodHasNoUseFor) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/expect_error.h"
+#include "tests/policies/ask.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {
@@ -19,7 +20,7 @@ auto making(const std::string& levels) {
   return [=] { schedule(levels); };
 }
 
-Choice at(Policy& policy, std::int64_t step) { return policy.decide({.step = step}).choice; }
+Choice at(Policy& policy, std::int64_t step) { return ask(policy, {.step = step}).choice; }
 
 std::string write_file(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + "tidegate_" + name;
@@ -38,8 +39,8 @@ TEST(Schedule, ChangesAtItsSteps) {
 
 TEST(Schedule, SaysFromWhenItsChoiceIs) {
   const auto policy = schedule("0 dense;100 topk 0.1");
-  EXPECT_EQ(policy->decide({.step = 5}).reason, "scheduled from step 0");
-  EXPECT_EQ(policy->decide({.step = 100}).reason, "scheduled from step 100");
+  EXPECT_EQ(ask(*policy, {.step = 5}).reason, "scheduled from step 0");
+  EXPECT_EQ(ask(*policy, {.step = 100}).reason, "scheduled from step 100");
 }
 
 TEST(Schedule, CanBeAskedInAnyOrder) {

@@ -76,12 +76,13 @@ TEST(BucketAverage, AsksForTheRoundsItAnnounces) {
         std::vector<std::byte> memory(20 * bytes_of(element));
         const ReadyBucket ready{.data = memory, .element = element, .last = true};
         std::vector<Exchange> exchanges;
-        exchanges.push_back(bucket.average(ready, choice, 0));
+        bucket.divide({.choice = choice});
+        exchanges.push_back(bucket.average(ready, 0));
         std::vector<Round> asked;
         run_lockstep(exchanges, [&](std::span<const Request> requests) {
           asked.push_back(round_of(requests[0]));
         });
-        EXPECT_EQ(asked, bucket.rounds(ready, choice));
+        EXPECT_EQ(asked, bucket.rounds(ready));
       }
     }
   }

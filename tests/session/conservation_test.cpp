@@ -7,6 +7,7 @@
 
 #include "tests/compressors/gradients.h"
 #include "tests/expect_error.h"
+#include "tests/policies/ask.h"
 #include "tidegate/comm/collectives.h"
 #include "tidegate/session/session.h"
 
@@ -132,7 +133,7 @@ class Play {
 
   bool error_feedback_at(int step) const {
     const auto policy = make_policy("schedule", {{"levels", story_.levels}});
-    return policy->decide({.step = step}).choice.method->error_feedback;
+    return ask(*policy, {.step = step}).choice.method->error_feedback;
   }
 
   const Story story_;

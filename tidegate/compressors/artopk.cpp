@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/compressors/artopk.h"
 
+#include "tidegate/compressors/backlog.h"
+
 #include "tidegate/base/error.h"
 
 namespace tidegate {
@@ -51,6 +53,10 @@ std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice) {
   const std::size_t kept = kept_elements(shape.elements, choice.ratio);
   return {{Collective::broadcast, wire::indices_slot_bytes(shape.elements, kept), Route::engine},
           {Collective::all_reduce, 4 * kept, choice.route}};
+}
+
+double artopk_backlog(const Choice& choice, const Histogram& gradient) {
+  return 2 * selection_backlog(gradient, choice.ratio);
 }
 
 }  // namespace tidegate

@@ -38,6 +38,7 @@ Method artopk_star_row() {
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<ArTopKStar>(place, workers);
       },
+      .predict_backlog = artopk_backlog,
   };
 }
 

@@ -78,6 +78,7 @@ Method artopk_var_row() {
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<ArTopKVar>(place, workers);
       },
+      .predict_backlog = artopk_backlog,
   };
 }
 

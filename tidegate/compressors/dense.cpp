@@ -41,6 +41,7 @@ Method dense_row() {
       .make = [](Place place, Workers&) -> std::unique_ptr<Compressor> {
         return std::make_unique<Dense>(place);
       },
+      .predict_backlog = [](const Choice&, const Histogram&) { return 0.0; },
   };
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/backlog.h"
 #include "tidegate/compressors/quantiser.h"
 
 namespace tidegate {
@@ -9,7 +10,12 @@ constexpr FeedbackCode kInt4 = feedback_code<4>();
 }  // namespace
 
 Method int4_row() {
-  return quantiser_row<kInt4>("int4", "every element in 4 bits, with a scale per 256", Grain::fine);
+  Method row =
+      quantiser_row<kInt4>("int4", "every element in 4 bits, with a scale per 256", Grain::fine);
+  row.predict_backlog = [](const Choice&, const Histogram& gradient) {
+    return rounding_backlog(gradient, 7);
+  };
+  return row;
 }
 
 }  // namespace tidegate

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tidegate/compressors/backlog.h"
 #include "tidegate/compressors/quantiser.h"
 
 namespace tidegate {
@@ -9,7 +10,12 @@ constexpr FeedbackCode kInt8 = feedback_code<8>();
 }  // namespace
 
 Method int8_row() {
-  return quantiser_row<kInt8>("int8", "every element in 8 bits, with a scale per 256", Grain::fine);
+  Method row =
+      quantiser_row<kInt8>("int8", "every element in 8 bits, with a scale per 256", Grain::fine);
+  row.predict_backlog = [](const Choice&, const Histogram& gradient) {
+    return rounding_backlog(gradient, 127);
+  };
+  return row;
 }
 
 }  // namespace tidegate

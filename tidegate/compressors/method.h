@@ -57,7 +57,7 @@ struct Report {
   std::size_t sent_elements = 0;
   bool finite = true;    // of the result, so equal on all ranks
   int root = -1;         // whose selection was used, for methods that have one
-  Histogram magnitudes;  // of gradient + residual, for methods that look at them
+  Histogram magnitudes;  // of gradient + residual, if anybody looked at them
 };
 
 // What a method keeps between steps besides the residual, by layer name.
@@ -80,6 +80,8 @@ class Compressor {
   // Another method or route comes next, or a checkpoint: moves into `residual` what waits elsewhere
   // (what an owner holds back). Between steps.
   virtual void settle(std::span<float> residual) { (void)residual; }
+  // Adds to `sum` what settle() would move into the residual, and leaves it where it is.
+  virtual void add_held_back(std::span<float> sum) const { (void)sum; }
 
   // What it keeps besides, out of and into a memory that outlives it. Called between steps, and
   // before the first one.
@@ -109,12 +111,16 @@ struct Method {
   bool owners_deliver_less = false;
   bool error_feedback = false;
   bool blind = false;  // chooses what to send without looking at the gradient: learns far slower
-  bool whole = false;  // sends 16 bits or more of every element: 16-bit buckets go as they are
+  bool overflows = false;  // of values that fp32 can hold
+  bool whole = false;      // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.
   std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);
   std::unique_ptr<Compressor> (*make)(Place place, Workers& workers);
+  // What would wait behind it (compressors/backlog.h), from the magnitudes of a gradient; null if
+  // only trying tells.
+  double (*predict_backlog)(const Choice& choice, const Histogram& gradient) = nullptr;
 };
 
 std::span<const Method> methods();

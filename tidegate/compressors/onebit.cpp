@@ -2,6 +2,7 @@
 // 1-bit SGD (Seide et al., 2014): see kernels/onebit.h.
 #include "tidegate/kernels/onebit.h"
 
+#include "tidegate/compressors/backlog.h"
 #include "tidegate/compressors/quantiser.h"
 
 namespace tidegate {
@@ -16,9 +17,13 @@ constexpr FeedbackCode kOnebit = {{.number = 16,  // above the bits that number 
 }  // namespace
 
 Method onebit_row() {
-  return quantiser_row<kOnebit>(
+  Method row = quantiser_row<kOnebit>(
       "onebit", "the signs, and the means below and above zero of every 256 elements",
       Grain::coarse);
+  row.predict_backlog = [](const Choice&, const Histogram& gradient) {
+    return sign_backlog(gradient);
+  };
+  return row;
 }
 
 }  // namespace tidegate

@@ -135,6 +135,12 @@ void Quantiser::settle(std::span<float> residual) {
   kernels::move_share(held_, 1.0f, mine);
 }
 
+void Quantiser::add_held_back(std::span<float> sum) const {
+  if (held_.empty()) return;
+  const std::span<float> mine = owned_by(place_.rank, sum.size()).of(sum);
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += held_[i];
+}
+
 std::vector<Round> quantiser_rounds(const FeedbackCode& code, const Shape& shape,
                                     const Choice& choice) {
   const auto ranks = static_cast<std::size_t>(shape.ranks);

@@ -39,6 +39,7 @@ class Quantiser : public Compressor {
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override;
   void restore(std::span<float> residual) override;
   void settle(std::span<float> residual) override;
+  void add_held_back(std::span<float> sum) const override;
 
  private:
   Exchange by_all_gather(Bucket bucket, std::span<float> residual);

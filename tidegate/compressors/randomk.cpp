@@ -57,6 +57,8 @@ Method randomk_row() {
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<RandomK>(place, workers);
       },
+      .predict_backlog = [](const Choice& choice,
+                            const Histogram&) { return 1 / choice.ratio - 1; },
   };
 }
 

@@ -289,9 +289,13 @@ void Sparsifier::restore(std::span<float> residual) {
 }
 
 void Sparsifier::settle(std::span<float> residual) {
+  add_held_back(residual);
+  std::ranges::fill(held_back_, 0.0f);
+}
+
+void Sparsifier::add_held_back(std::span<float> sum) const {
   for (std::size_t i = 0; i < held_back_.size(); ++i) {
-    residual[deal_.global(static_cast<std::size_t>(place_.rank), i)] += held_back_[i];
-    held_back_[i] = 0.0f;
+    sum[deal_.global(static_cast<std::size_t>(place_.rank), i)] += held_back_[i];
   }
 }
 

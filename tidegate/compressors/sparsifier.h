@@ -10,6 +10,7 @@
 //              return waits with it, in units of the sum over ranks.
 #pragma once
 
+#include "tidegate/compressors/backlog.h"
 #include "tidegate/compressors/deal.h"
 #include "tidegate/compressors/selection.h"
 #include "tidegate/wire/sparse.h"
@@ -24,6 +25,7 @@ class Sparsifier : public Compressor {
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override;
   void restore(std::span<float> residual) override;
   void settle(std::span<float> residual) override;
+  void add_held_back(std::span<float> sum) const override;
 
  protected:
   // residual += gradient; moves up to `kept` entries out of it into chosen_. If `sent` is bf16
@@ -107,6 +109,10 @@ Method sparsifier_row(std::string_view name, std::string_view summary) {
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<Selects>(place, workers);
       },
+      .predict_backlog =
+          [](const Choice& choice, const Histogram& gradient) {
+            return selection_backlog(gradient, choice.ratio);
+          },
   };
 }
 

@@ -59,6 +59,11 @@ bool Residuals::holds(const Layers& layers) const {
                              [&](const Layer& layer) { return homes_.contains(layer.name); });
 }
 
+void Residuals::drop(const std::string& layer) {
+  const auto home = homes_.find(layer);
+  if (home != homes_.end()) std::ranges::fill(home->second.values(), 0.0f);
+}
+
 void Residuals::check(const std::string& layer, std::size_t elements) const {
   const auto home = homes_.find(layer);
   if (home != homes_.end() && home->second.elements != elements) {
@@ -74,20 +79,20 @@ void Residuals::load(const std::string& layer, std::span<const float> values) {
   std::ranges::copy(values, home.values().begin());
 }
 
-double release(std::span<float> residual, double waiting, std::span<float> gradient,
-               double gradient_energy, float loss_scale) {
-  if (waiting <= 0 || !std::isfinite(gradient_energy)) return waiting;
-  const double share = std::min(1.0, kReleaseLimit * std::sqrt(gradient_energy / waiting));
+double release_share(double waiting, double gradient_energy) {
+  if (waiting <= 0 || !std::isfinite(gradient_energy)) return 0;
+  return std::min(1.0, kReleaseLimit * std::sqrt(gradient_energy / waiting));
+}
+
+void release(std::span<float> residual, double share, std::span<float> gradient, float loss_scale) {
   if (loss_scale == 1.0f) {
     kernels::move_share(residual, static_cast<float>(share), gradient);
-  } else {
-    // In units of the scaled gradient; the way back is exact for the powers of two that scalers
-    // use.
-    kernels::scale(residual, loss_scale);
-    kernels::move_share(residual, static_cast<float>(share), gradient);
-    kernels::scale(residual, 1.0f / loss_scale);
+    return;
   }
-  return kernels::sum_of_squares(residual);
+  // In units of the scaled gradient; the way back is exact for the powers of two that scalers use.
+  kernels::scale(residual, loss_scale);
+  kernels::move_share(residual, static_cast<float>(share), gradient);
+  kernels::scale(residual, 1.0f / loss_scale);
 }
 
 }  // namespace tidegate

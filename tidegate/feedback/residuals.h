@@ -31,6 +31,9 @@ class Residuals {
   // True if anything has ever waited for one of these layers.
   bool holds(const Layers& layers) const;
 
+  // What waits for this layer, if anything ever has, will never be sent.
+  void drop(const std::string& layer);
+
   // Every layer with its residual, by name.
   void for_each(const std::function<void(const std::string&, std::span<const float>)>& visit) const;
 
@@ -52,12 +55,14 @@ class Residuals {
   std::uint64_t version_ = 0;
 };
 
-// Before a bucket is sent whole: moves what waits into the gradient, at most `kReleaseLimit` times
-// the gradient's own norm in one step. A residual many steps old would otherwise arrive as one
-// blow, which early in training takes a model back to its start. `waiting` and `gradient_energy`
-// are squared norms in unscaled units; returns the energy that still waits.
+// Before a gradient is sent whole: the share of what waits that may go with it, at most
+// `kReleaseLimit` times the gradient's own norm in one step. A residual many steps old would
+// otherwise arrive as one blow, which early in training takes a model back to its start. `waiting`
+// and `gradient_energy` are squared norms in unscaled units; a gradient that is not finite takes
+// nothing along.
 inline constexpr double kReleaseLimit = 2.0;
-double release(std::span<float> residual, double waiting, std::span<float> gradient,
-               double gradient_energy, float loss_scale);
+double release_share(double waiting, double gradient_energy);
+// Moves that share into the gradient.
+void release(std::span<float> residual, double share, std::span<float> gradient, float loss_scale);
 
 }  // namespace tidegate

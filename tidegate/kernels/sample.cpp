@@ -82,6 +82,12 @@ void Sample::draw(std::span<const float> values, std::uint64_t seed) {
 void Sample::draw(std::span<const float> gradient, float factor, std::span<const float> residual,
                   std::uint64_t seed) {
   const float* g = gradient.data();
+  if (residual.empty()) {
+    draw_lines(
+        gradient.size(), seed, [=](std::size_t i) { return magnitude_of(factor * g[i]); },
+        [=](std::size_t i) { prefetch_line(g + i); });
+    return;
+  }
   const float* r = residual.data();
   draw_lines(
       gradient.size(), seed, [=](std::size_t i) { return magnitude_of(r[i] + factor * g[i]); },

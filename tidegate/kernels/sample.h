@@ -21,7 +21,8 @@ class Sample {
   // Draws short runs, one at random out of each of equal stretches, so that every layer of a
   // bucket is represented by its size. Up to 131072 elements; a short vector is drawn whole.
   void draw(std::span<const float> values, std::uint64_t seed);
-  // The same of |factor * gradient + residual|, before it is known.
+  // The same of |factor * gradient + residual|, before it is known; without a residual if that is
+  // empty.
   void draw(std::span<const float> gradient, float factor, std::span<const float> residual,
             std::uint64_t seed);
 

@@ -120,5 +120,6 @@ PolicyRow fixed_row();
 PolicyRow schedule_row();
 PolicyRow accordion_row();
 PolicyRow accordion_batch_row();
+PolicyRow auto_row();
 
 }  // namespace tidegate

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// One bucket on its way: from the caller's buffer through a method to the mean and back. Whatever
-// the caller's number type and exclusions, methods see one contiguous fp32 gradient.
+// One bucket on its way: from the caller's buffer through methods to the mean and back. Its layers
+// may go several ways, in parts; whatever the caller's number type and wherever the layers of a
+// part lie, its method sees one contiguous fp32 gradient.
 #pragma once
 
+#include <array>
 #include <functional>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tidegate/base/buffer.h"
-#include "tidegate/comm/topology.h"
-#include "tidegate/compressors/method.h"
-#include "tidegate/feedback/residuals.h"
+#include "tidegate/policies/policy.h"
+#include "tidegate/session/part_average.h"
 
 namespace tidegate {
 
@@ -27,41 +27,42 @@ struct ReadyBucket {
   std::int64_t ready = 0;  // when, on the session's clock
 };
 
-// What the buckets of a session share.
-struct Shared {
-  Topology topology;
-  Workers workers;
-  Residuals residuals;
-  std::map<std::string, Memory> memories;  // by the name of the method
-};
-
 class BucketAverage {
  public:
   BucketAverage(int rank, int index, Shared& shared);
 
-  // The layers this bucket is made of, and which of them stay dense.
+  // The layers this bucket is made of, and which of them the user excludes: they stay dense,
+  // whatever is decided.
   void lay_out(const Layers& layers, const std::function<bool(const std::string&)>& excluded);
   const Layers& layers() const { return layers_; }
+  // Those that decisions are about.
+  const Layers& compressible() const { return compressible_; }
   bool all_excluded() const { return !layers_.empty() && compressible_.empty(); }
 
-  // What a method that is chosen for it gets to see.
-  Shape shape(const Choice& choice) const;
+  // How the layers go in the next step, by a decision with its routes settled. What waits for a
+  // layer that now goes another way, and what its method remembers, goes along; what waits for
+  // layers that the decision drops is gone. Between steps.
+  void divide(const Decision& decision);
 
   // What average() will ask for; depends on agreed numbers only.
-  std::vector<Round> rounds(const ReadyBucket& ready, const Choice& choice) const;
+  std::vector<Round> rounds(const ReadyBucket& ready) const;
 
   // Replaces ready.data by the mean over ranks.
-  Exchange average(ReadyBucket ready, Choice choice, std::int64_t step);
+  Exchange average(ReadyBucket ready, std::int64_t step, Wanted wanted = {});
 
-  // Looks at the result where the method could not tell: NaN or Inf that came in with a dense
+  // Looks at the result where the methods could not tell: NaN or Inf that came in with a dense
   // gradient, or that appeared when the mean was rounded to the caller's 16 bits.
-  void check_result(const ReadyBucket& ready, const Choice& choice);
+  void check_result(const ReadyBucket& ready);
 
   // The layers with what has become of them, as fp32. After the last bucket of a step.
   void for_each_mean(const ReadyBucket& ready,
                      const std::function<void(const Layer&, std::span<const float>)>& visit);
 
-  // The step could not be used: undoes what its exchange took from the residual.
+  // After a step in which sketches were wanted: adds the gradient as it came in, and what waits.
+  void add_to_sketches(std::span<float, kSketchBuckets> gradient,
+                       std::span<float, kSketchBuckets> residual);
+
+  // The step could not be used: undoes what its exchange took from residuals.
   void restore();
 
   // Everything that is kept for it has been replaced from outside: look for it anew.
@@ -73,54 +74,50 @@ class BucketAverage {
   // Between steps.
   void settle();
 
+  // Of all parts together.
   const Report& report() const { return report_; }
   // Whether anything may be waiting. Agreed: depends on the choices so far, not on gradients.
-  bool bound() const { return !residual_.empty(); }
+  bool bound() const;
 
  private:
-  void unbind();
-
-  struct Run {  // neighbouring layers that are treated alike
-    std::size_t offset;
-    std::size_t elements;
-    bool excluded;
+  struct Part {
+    std::vector<std::size_t> layers;  // their numbers in the bucket, ascending
+    std::vector<Run> runs;
+    bool excluded = false;
+    Choice choice;
+    std::unique_ptr<PartAverage> average;
   };
 
-  bool split(const ReadyBucket& ready, const Choice& choice) const;
-  // The method's exchange between `place.ranks` ranks.
-  Exchange exchange(std::span<float> gradient, Choice choice, std::int64_t step, float loss_scale,
-                    Place place);
-  Exchange exchange_by_host(std::span<float> gradient, Choice choice, std::int64_t step,
-                            float loss_scale);
-  std::vector<Round> method_rounds(std::size_t elements, const Choice& choice) const;
-  std::span<const Layer> layers_of(std::size_t elements) const;
-  Place place() const { return {rank_, shared_.topology.ranks()}; }
-  void hand_over(std::span<const float> sums);
-  bool fits(const Choice& choice) const;  // compressor_ was made for it
-  Compressor& compressor_for(const Choice& choice, Place place);
-  void bind_residual(const Choice& choice);
-  void release_into(std::span<float> gradient, float loss_scale);
-  void copy_runs(std::span<float> gradient, bool out);
+  void add_part(std::vector<std::size_t> layers, const Choice& choice, bool excluded,
+                std::vector<Part>& before);
+  void drop(std::size_t layer);
+  // By what the whole bucket goes as it is, because all its parts do and need not be told apart;
+  // null if there is no such choice.
+  const Choice* whole_choice(Element element) const;
+  Exchange exchange_native(std::span<float> gradient, ReadyBucket ready, Route route,
+                           std::int64_t step);
+  Exchange exchange_whole(std::span<float> gradient, Choice choice, std::int64_t step,
+                          float loss_scale);
+  Exchange exchange_part(std::span<float> gradient, Part& part, std::int64_t step,
+                         float loss_scale);
+  void release_all_into(std::span<float> gradient, std::int64_t step, float loss_scale);
+  // What the parts know when something else was sent for them all.
+  void add_parts_to_report();
 
   const int rank_;
   const int index_;
   Shared& shared_;
   Layers layers_;
   Layers compressible_;
-  std::vector<Run> runs_;
-  std::span<float> residual_;  // of the compressible layers; empty until a method needs it
-  std::uint64_t residuals_version_ = 0;  // when residual_ was last known to be ours
-  double waiting_ = 0;                   // energy of residual_
-  bool estimated_ = false;               // as a compressor reports it, without what rounding left
-  Buffer<float> before_release_;         // residual_ as it was, if this step released some of it
-  Choice choice_;                        // what compressor_ was made for
-  std::unique_ptr<Compressor> compressor_;
-  Buffer<std::byte> arrived_;        // scratch of rings and trees
-  bool took_from_residual_ = false;  // in this step
+  std::vector<std::size_t> compressible_numbers_;  // in layers_
+  std::vector<std::size_t> excluded_numbers_;
+  std::vector<Part> parts_;             // excluded layers first
+  std::unique_ptr<PartAverage> whole_;  // sends all parts as one, and keeps nothing
+  Buffer<std::byte> arrived_;           // scratch of rings and trees
   Report report_;
+  std::array<float, kSketchBuckets> gradient_sketch_{};
   Buffer<float> widened_;  // 16-bit buckets
-  Buffer<float> packed_;   // compressible part of a bucket with exclusions
-  Buffer<float> apart_;    // excluded part
+  Buffer<float> packed_;   // a part whose layers do not lie together
 };
 
 }  // namespace tidegate

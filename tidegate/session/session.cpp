@@ -7,8 +7,10 @@
 #include <array>
 #include <cmath>
 
+#include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/network/price.h"
+#include "tidegate/session/division.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -219,6 +221,8 @@ void Session::begin_step(std::int64_t ready) {
   agreed_ = statistics_.begin_step(step_);
   learn();
   observe();
+  const bool due = statistics_.due(step_);
+  wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
   pipeline_.emplace(settings_.depth, [this](int bucket) {
     finished_.push_back(bucket);
     note("done", bucket, 0, settings_.clock());
@@ -236,7 +240,10 @@ void Session::learn() {
 // What the policy is told before it is asked.
 void Session::observe() {
   shapes_.clear();
-  for (const auto& bucket : buckets_) shapes_.push_back(bucket->shape({}));
+  for (const auto& bucket : buckets_) {
+    const Layers& layers = bucket->compressible();
+    shapes_.push_back({elements_of(layers), place_.ranks, layers});
+  }
   // Ranks may differ in when they heard of an epoch's end, but not in what they agreed on.
   std::uint64_t epochs = 0;
   if (agreed_) {
@@ -282,36 +289,74 @@ void Session::admit(const ReadyBucket& ready) {
   if (ready.foreign) {
     figures.method = "foreign";
   } else {
-    figures.choice = decide(index, ready);
+    const Decision decision = decide(index, ready);
+    bucket.divide(decision);
+    figures.choice = decision.choice;
+    ++choice_counts_[describe(decision.choice)];
+    for (const Decision::Apart& group : decision.apart) {
+      figures.apart.push_back({pick(bucket.compressible(), group.layers), group.choice});
+      ++choice_counts_[describe(group.choice)];
+    }
     const Round dense{Collective::all_reduce, ready.data.size(), Route::engine};
     totals_.dense_bytes += bytes_sent(dense, place_.ranks);
-    ++choice_counts_[describe(figures.choice)];
   }
   figures_.buckets.push_back(figures);
   step_buckets_.push_back(ready);
   note("ready", index, 0, when);
-  pipeline_->add(bucket.average(ready, figures.choice, step_),
-                 static_cast<int>(bucket.rounds(ready, figures.choice).size()), ready.last);
+  pipeline_->add(bucket.average(ready, step_, wanted_),
+                 static_cast<int>(bucket.rounds(ready).size()), ready.last);
 }
 
-Choice Session::decide(int index, const ReadyBucket& ready) {
+// What the policy says, checked, with routes settled.
+Decision Session::decide(int index, const ReadyBucket& ready) {
+  const BucketAverage& bucket = bucket_at(index);
   const Question question{.now = now_,
                           .bucket = index,
                           .elements = ready.data.size() / bytes_of(ready.element),
-                          .layers = bucket_at(index).shape({}).layers};
+                          .layers = bucket.compressible()};
   Decision decision = policy_->decide(question);
-  if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
-    decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
+  if (bucket.all_excluded() && decision.choice.method->name != "dense") {
+    decision = {.choice = make_choice("dense"),
+                .reason = "every layer of the bucket is excluded by the user"};
   }
-  const auto shape = bucket_at(index).shape(decision.choice);
+  check_layers(decision, question, settings_.policy);
+  normalise(decision, question.layers.size());
   const auto known = present_.find(index);
-  const Choice* present = known == present_.end() ? nullptr : &known->second;
-  decision.choice = learned_.settle(decision.choice, shape, present);
-  if (known == present_.end() || known->second != decision.choice) {
-    present_[index] = decision.choice;
+  const Decision* present = known == present_.end() ? nullptr : &known->second;
+  settle_routes(bucket, present, decision);
+  const bool changes = !present || present->choice != decision.choice ||
+                       present->apart != decision.apart || !decision.dropped.empty();
+  if (changes) {
     if (settings_.trace) settings_.trace(decision_event(question, decision));
+    present_[index] = decision;
   }
-  return decision.choice;
+  return decision;
+}
+
+// Of every part, by its own layers. It does at present what the part with these layers did.
+void Session::settle_routes(const BucketAverage& bucket, const Decision* present,
+                            Decision& decision) const {
+  const auto settle = [&](Choice& choice, const Layers& layers, const Choice* before) {
+    const int ranks = choice.by_host ? shared_.topology.hosts() : place_.ranks;
+    choice = learned_.settle(choice, {elements_of(layers), ranks, layers}, before);
+  };
+  const Layers& all = bucket.compressible();
+  if (decision.apart.empty()) {
+    const bool same = present && present->apart.empty();
+    settle(decision.choice, all, same ? &present->choice : nullptr);
+    return;
+  }
+  const auto together = layers_together(decision, all.size());
+  const bool same = present && layers_together(*present, all.size()) == together;
+  settle(decision.choice, pick(all, together), same ? &present->choice : nullptr);
+  for (Decision::Apart& group : decision.apart) {
+    const Choice* before = nullptr;
+    if (present) {
+      const auto found = std::ranges::find(present->apart, group.layers, &Decision::Apart::layers);
+      if (found != present->apart.end()) before = &found->choice;
+    }
+    settle(group.choice, pick(all, group.layers), before);
+  }
 }
 
 void Session::finish_step() {
@@ -320,12 +365,12 @@ void Session::finish_step() {
   last_exposed_ = std::max(0.0, seconds(now - last_ready_));
   Record& record = figures_.record;
   for (const BucketFigures& bucket : figures_.buckets) {
-    if (bucket.choice.method && bucket.choice.method->error_feedback) record.compressed = 1;
+    if (bucket.error_feedback()) record.compressed = 1;
     record.compress_seconds += bucket.compress_seconds;
     record.decode_seconds += bucket.decode_seconds;
     record.bytes_sent += bucket.bytes_sent;
   }
-  figures_.watched = residuals_in_use();
+  figures_.watched = residuals_in_use() || windows_.wanted();
   if (figures_.watched) settle_residuals();
   sum_up();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
@@ -344,6 +389,7 @@ void Session::finish_step() {
     record.learning_rate = rates_.rate();
     record.rate_drops = rates_.count();
     record.epochs = epochs_;
+    if (wanted_.sketches) fill_sketches(record);
     learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
@@ -364,6 +410,17 @@ void Session::finish_step() {
   ++step_;
 }
 
+void Session::fill_sketches(Record& record) {
+  std::array<float, kSketchBuckets> gradient{};
+  std::array<float, kSketchBuckets> residual{};
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    buckets_[i]->add_to_sketches(gradient, residual);
+  }
+  std::ranges::transform(gradient, record.gradient_sketch.begin(), to_bf16);
+  std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
+  record.sketched = 1;
+}
+
 bool Session::residuals_in_use() const {
   return std::ranges::any_of(buckets_, [](const auto& bucket) { return bucket->bound(); });
 }
@@ -373,7 +430,7 @@ bool Session::residuals_in_use() const {
 void Session::settle_residuals() {
   bool finite = foreign_finite_;
   for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
-    buckets_[i]->check_result(step_buckets_[i], figures_.buckets[i].choice);
+    buckets_[i]->check_result(step_buckets_[i]);
     finite = finite && buckets_[i]->report().finite;
   }
   if (finite) return;

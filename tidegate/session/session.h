@@ -155,13 +155,16 @@ class Session {
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
   void admit(const ReadyBucket& ready);
-  Choice decide(int bucket, const ReadyBucket& ready);
+  Decision decide(int bucket, const ReadyBucket& ready);
+  void settle_routes(const BucketAverage& bucket, const Decision* present,
+                     Decision& decision) const;
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
   void learn();
   void observe();
   void sum_up();
+  void fill_sketches(Record& record);
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -187,13 +190,14 @@ class Session {
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
   Situation now_;              // of the present step
+  Wanted wanted_;              // of it, because its record will be sent
   std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
-  std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
+  std::map<int, Decision> present_;  // by bucket, to tell when one changes something
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 

@@ -108,4 +108,60 @@ const CodecSpeed& SpeedTable::of(Choice choice) {
   return entry->second;
 }
 
+namespace {
+
+constexpr double kMildRatio = 0.1;
+constexpr double kStrongRatio = 0.01;
+
+CodecSpeed between(const Choice& choice, const CodecSpeed& strong, const CodecSpeed& mild) {
+  CodecSpeed::Figures figures = strong.figures();
+  const double share = (choice.ratio - kStrongRatio) / (kMildRatio - kStrongRatio);
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    figures[i] = std::max(0.0, figures[i] + share * (mild.figures()[i] - figures[i]));
+  }
+  return CodecSpeed(choice.route, figures);
+}
+
+}  // namespace
+
+CodecSpeeds measure_speeds(std::span<const Choice> choices, const Trial& trial) {
+  SpeedTable table(trial);
+  CodecSpeeds speeds;
+  for (Choice choice : choices) {
+    choice.by_host = false;
+    const std::string name = describe(choice);
+    if (choice.method->level != Level::ratio) {
+      speeds[name] = table.of(choice);
+      continue;
+    }
+    Choice strong = choice;
+    strong.ratio = kStrongRatio;
+    Choice mild = choice;
+    mild.ratio = kMildRatio;
+    const CodecSpeed of_strong = table.of(strong);
+    speeds[name] = between(choice, of_strong, table.of(mild));
+  }
+  return speeds;
+}
+
+CodecSpeeds agree_on_speeds(Engine& engine, std::span<const Choice> choices,
+                            const CodecSpeeds& mine) {
+  std::vector<CodecSpeed::Figures> own;
+  for (const Choice& choice : choices) own.push_back(mine.at(describe(choice)).figures());
+  std::vector<CodecSpeed::Figures> all(own.size() * static_cast<std::size_t>(engine.place().ranks));
+  engine.wait(engine.start(
+      AllGather{std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all))}));
+  CodecSpeeds agreed;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    CodecSpeed::Figures slowest = all[i];
+    for (std::size_t at = i; at < all.size(); at += choices.size()) {
+      for (std::size_t f = 0; f < slowest.size(); ++f) {
+        slowest[f] = std::max(slowest[f], all[at][f]);
+      }
+    }
+    agreed[describe(choices[i])] = CodecSpeed(choices[i].route, slowest);
+  }
+  return agreed;
+}
+
 }  // namespace tidegate

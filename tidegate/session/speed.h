@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tidegate/base/clock.h"
+#include "tidegate/comm/engine.h"
 #include "tidegate/compressors/codec_speed.h"
 #include "tidegate/compressors/method.h"
 
@@ -34,5 +36,13 @@ class SpeedTable {
   const std::vector<std::vector<float>> gradients_;  // of every rank
   std::map<std::string, CodecSpeed> speeds_;
 };
+
+// The speeds of many choices; levels of a method and route that differ only in their ratio are
+// drawn from two of them.
+CodecSpeeds measure_speeds(std::span<const Choice> choices, const Trial& trial);
+
+// All ranks': of each choice the slowest. Every rank has measured the same choices.
+CodecSpeeds agree_on_speeds(Engine& engine, std::span<const Choice> choices,
+                            const CodecSpeeds& mine);
 
 }  // namespace tidegate

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/session/trace.h"
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tidegate/base/error.h"
+#include "tidegate/session/division.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -36,7 +38,18 @@ Json choice_json(const Choice& choice) {
   if (choice.weaker > 0) json["weaker"] = choice.weaker;
   if (choice.momentum > 0) json["momentum"] = choice.momentum;
   if (choice.clip > 0) json["clip"] = choice.clip;
+  if (choice.at_once) json["at_once"] = true;
   return json;
+}
+
+Json names_json(std::span<const Layer> layers) {
+  Json names = Json::array();
+  for (const Layer& layer : layers) names.push_back(layer.name);
+  return names;
+}
+
+Json apart_json(std::span<const Layer> layers, const Choice& choice) {
+  return {{"layers", names_json(layers)}, {"choice", choice_json(choice)}};
 }
 
 Json phases_json(double compress, double wire, double decode) {
@@ -47,6 +60,9 @@ Json phases_json(double compress, double wire, double decode) {
 
 Json bucket_json(const BucketFigures& bucket) {
   Json json = bucket.choice.method ? choice_json(bucket.choice) : Json{{"method", bucket.method}};
+  for (const LayersApart& group : bucket.apart) {
+    json["apart"].push_back(apart_json(group.layers, group.choice));
+  }
   json["elements"] = bucket.elements;
   json["sent_elements"] = bucket.report.sent_elements;
   json["bytes_sent"] = bucket.bytes_sent;
@@ -116,6 +132,11 @@ TraceSink trace_to_file(const std::string& path) {
   return [file](std::string_view line) { *file << line << '\n' << std::flush; };
 }
 
+bool BucketFigures::error_feedback() const {
+  const auto waits = [](const Choice& way) { return way.method && way.method->error_feedback; };
+  return waits(choice) || std::ranges::any_of(apart, waits, &LayersApart::choice);
+}
+
 std::string start_event(std::string_view label, Place place, std::string_view policy,
                         const Options& options, int depth, std::string_view emulated) {
   Json json = event("start", 0);
@@ -154,6 +175,12 @@ std::string decision_event(const Question& question, const Decision& decision) {
   json["statistics"] = now.statistics ? statistics_json(*now.statistics) : Json();
   json["network"] = now.network ? network_json(*now.network) : Json();
   json["choice"] = choice_json(decision.choice);
+  for (const Decision::Apart& group : decision.apart) {
+    json["apart"].push_back(apart_json(pick(question.layers, group.layers), group.choice));
+  }
+  if (!decision.dropped.empty()) {
+    json["dropped"] = names_json(pick(question.layers, decision.dropped));
+  }
   json["reason"] = decision.reason;
   return dump(json);
 }

@@ -26,8 +26,15 @@ struct Moment {
   int round = 0;
 };
 
+// Layers that went another way than the others of their bucket.
+struct LayersApart {
+  Layers layers;
+  Choice choice;
+};
+
 struct BucketFigures {
   Choice choice;
+  std::vector<LayersApart> apart;
   std::string method;  // "foreign" for data that was passed through
   std::size_t elements = 0;
   double ready_seconds = 0;  // since the first bucket was
@@ -36,6 +43,8 @@ struct BucketFigures {
   double wire_seconds = 0;
   double decode_seconds = 0;
   Report report;
+
+  bool error_feedback() const;  // some of it may have to wait
 };
 
 struct StepFigures {

@@ -6,6 +6,7 @@
 
 #include "tidegate/base/error.h"
 #include "tidegate/compressors/candidates.h"
+#include "tidegate/compressors/exchange_timing.h"
 
 namespace tidegate {
 namespace {
@@ -37,17 +38,12 @@ StepModel::StepModel(const PlannedJob& job) : compute_(job.compute), depth_(job.
 StepModel::StepModel(const PlannedJob& job, const Network& network, const Choice& choice,
                      const CodecSpeed& speed)
     : StepModel(job) {
-  const Extent& extent = network.extent();
-  const int ranks = choice.by_host ? extent.hosts : extent.ranks;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const Layers& layers = job.buckets[b];
-    const Shape shape{elements_of(layers), ranks, layers};
-    buckets_[b].compress = speed.compress(shape.elements, ranks);
-    buckets_[b].decode = speed.decode(shape.elements, ranks);
-    for (const Round& round : exchange_rounds(shape, choice)) {
-      buckets_[b].rounds.push_back(price(round, network));
-      bytes_sent_ += tidegate::bytes_sent(round, extent);
-    }
+    const ExchangeTiming exchange = exchange_timing(job.buckets[b], choice, network, speed);
+    const Seconds ready = buckets_[b].ready;
+    buckets_[b] = exchange.timing;
+    buckets_[b].ready = ready;
+    bytes_sent_ += exchange.bytes_sent;
   }
 }
 

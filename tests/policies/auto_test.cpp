@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <set>
+
+#include "tests/policies/pretended_job.h"
+#include "tidegate/base/error.h"
+
+namespace tidegate {
+namespace {
+
+std::unique_ptr<Policy> sgd(Options more = {}) {
+  more.emplace("optimizer", "sgd");
+  return make_policy("auto", more);
+}
+
+std::unique_ptr<Policy> adam(Options more = {}) {
+  more.emplace("optimizer", "adam");
+  return make_policy("auto", more);
+}
+
+std::string_view method_of(const PretendedJob::Step& step) {
+  return step.choices.back().method->name;
+}
+
+// Selections wait as on the CNN that the law was found on, low rank too.
+double as_measured(const Choice& choice) {
+  switch (choice.method->level) {
+    case Level::ratio: return 0.03 * std::pow(choice.ratio, -1.1);
+    case Level::rank: return 0.4 * std::pow(choice.rank / 8.0, -1.5);
+    case Level::none: break;
+  }
+  if (!choice.method->error_feedback) return 0;
+  return choice.method->name == "int8" ? 2e-4 : choice.method->name == "int4" ? 0.05 : 13;
+}
+
+TEST(Auto, DoesNothingWithOneRank) {
+  PretendedJob job("100mbit,2ms");
+  job.ranks = 1;
+  const auto policy = sgd();
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(method_of(job.step(*policy)), "dense");
+}
+
+TEST(Auto, IsDenseOnAnInfinitelyFastLink) {
+  for (auto* const make : {&sgd, &adam}) {
+    PretendedJob job("1gbit,1us");
+    job.link = {.bytes_per_second = INFINITY, .latency = Seconds(0)};
+    const auto policy = make({});
+    for (int i = 0; i < 200; ++i) EXPECT_EQ(method_of(job.step(*policy)), "dense") << i;
+  }
+}
+
+TEST(Auto, IsNotDenseOnASlowLinkFromTheFirstStepOn) {
+  PretendedJob job("100mbit,2ms");
+  const auto policy = adam();
+  const PretendedJob::Step first = job.step(*policy);
+  EXPECT_NE(method_of(first), "dense");
+  EXPECT_EQ(first.choices.back().method->level, Level::none);  // nothing was seen of the gradient
+  EXPECT_NE(first.reason.find("calibration"), std::string::npos) << first.reason;
+}
+
+TEST(Auto, SparsifiesForSgdOnlyAfterTheCriticalRegime) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_NE(job.step(*policy).choices.back().method->level, Level::ratio) << i;
+  }
+  const PretendedJob::Step later = job.run(*policy, 160);
+  EXPECT_EQ(later.choices.back().method->level, Level::ratio) << later.reason;
+  EXPECT_LE(std::log1p(as_measured(later.choices.back()) / 20), 0.05);
+}
+
+TEST(Auto, DoesNotSparsifyForAdam) {
+  for (const char* link : {"10mbit,2ms", "100mbit,2ms", "1gbit,1ms"}) {
+    PretendedJob job(link);
+    job.backlog = as_measured;
+    const auto policy = adam();
+    for (int i = 0; i < 300; ++i) {
+      EXPECT_EQ(job.step(*policy).choices.back().method->level, Level::none) << link << " " << i;
+    }
+  }
+}
+
+TEST(Auto, ForATargetAloneItTradesStepsForTime) {
+  PretendedJob job("10mbit,1ms");
+  job.backlog = as_measured;
+  const auto policy = adam({{"goal", "time-to-target"}});
+  const PretendedJob::Step later = job.run(*policy, 300);
+  EXPECT_NE(later.choices.back().method->level, Level::none) << later.reason;
+}
+
+TEST(Auto, MovesBetweenLevelsOfAMethodStepByStep) {
+  PretendedJob job("5mbit,1ms");
+  job.backlog = [](const Choice&) { return 1e-4; };  // so that anything goes
+  const auto policy = sgd();
+  const Choice* before = nullptr;
+  Choice kept;
+  for (int i = 0; i < 400; ++i) {
+    const Choice choice = job.step(*policy).choices.back();
+    if (before && before->method == choice.method && choice.method->level == Level::ratio) {
+      EXPECT_GE(choice.ratio, before->ratio / 2.6) << i;
+    }
+    kept = choice;
+    before = &kept;
+  }
+}
+
+TEST(Auto, GivesWayWhenMoreWaitsThanItThought) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  ASSERT_EQ(job.run(*policy, 150).choices.back().method->level, Level::ratio);
+  job.backlog = [](const Choice& choice) {
+    return choice.method->level == Level::none ? as_measured(choice) : 50.0;
+  };
+  const PretendedJob::Step later = job.run(*policy, 150);
+  EXPECT_EQ(later.choices.back().method->level, Level::none) << later.reason;
+}
+
+TEST(Auto, BecomesMilderAfterADropOfTheLearningRate) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  ASSERT_EQ(job.run(*policy, 150).choices.back().method->level, Level::ratio);
+  job.rate_drops = 1;
+  const PretendedJob::Step after = job.run(*policy, 20);
+  EXPECT_EQ(after.choices.back().method->level, Level::none) << after.reason;
+  EXPECT_EQ(job.run(*policy, 120).choices.back().method->level, Level::ratio);
+}
+
+TEST(Auto, BecomesMilderNearTheEnd) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd({{"horizon", "400"}, {"ending", "0.1"}});
+  ASSERT_EQ(job.run(*policy, 200).choices.back().method->level, Level::ratio);
+  const PretendedJob::Step last = job.run(*policy, 199);
+  EXPECT_EQ(last.choices.back().method->level, Level::none) << last.reason;
+}
+
+TEST(Auto, FollowsANetworkThatChanges) {
+  PretendedJob job("100gbit,10us");
+  const auto policy = sgd();
+  ASSERT_EQ(method_of(job.run(*policy, 100)), "dense");
+  job.link = parse_link("100mbit,2ms");
+  ++job.network_changes;
+  EXPECT_NE(method_of(job.step(*policy)), "dense");
+  job.link = parse_link("100gbit,10us");
+  ++job.network_changes;
+  EXPECT_EQ(method_of(job.step(*policy)), "dense");
+}
+
+TEST(Auto, RetreatsWithin20StepsFromWhatIsSlowerThanModelled) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  job.slower = [](const Choice& choice) { return choice.method->whole ? 1.0 : 20.0; };
+  const auto policy = adam();
+  job.step(*policy);
+  const PretendedJob::Step later = job.run(*policy, 20);
+  EXPECT_TRUE(later.choices.back().method->whole) << later.reason;
+  EXPECT_NE(later.reason.find("instead of the"), std::string::npos) << later.reason;
+  // It tries again, at growing distances.
+  std::vector<std::int64_t> trials;
+  bool whole = true;
+  for (int i = 0; i < 6000; ++i) {
+    const bool now = job.step(*policy).choices.back().method->whole;
+    if (whole && !now) trials.push_back(job.now());
+    whole = now;
+  }
+  EXPECT_GE(trials.size(), 1u);
+  EXPECT_LE(trials.size(), 40u);
+}
+
+TEST(Auto, SendsTheFirstBucketsWholeIfTheyHide) {
+  PretendedJob job("1gbit,50us");
+  job.buckets.clear();
+  for (int b = 0; b < 20; ++b) job.buckets.push_back({{concat("layer ", b), 200'000, 400}});
+  job.compute = Seconds(0.1);
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  const PretendedJob::Step later = job.run(*policy, 200);
+  if (!later.choices.back().method->whole) {
+    EXPECT_TRUE(later.choices.front().method->whole) << later.reason;
+  }
+}
+
+TEST(Auto, GoesOnFromItsNotes) {
+  PretendedJob job("100mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  const PretendedJob::Step before = job.run(*policy, 200);
+  const auto resumed = sgd();
+  resumed->recall(policy->remember());
+  EXPECT_EQ(job.step(*resumed).choices, before.choices);
+}
+
+RC_GTEST_PROP(Auto, NeverSendsMoreOnASlowerLink, ()) {
+  const double latency = std::pow(10.0, *rc::gen::inRange(-60, -20) / 10.0);
+  const double rate = std::pow(10.0, *rc::gen::inRange(50, 110) / 10.0);
+  const double slower = rate / std::pow(10.0, *rc::gen::inRange(1, 20) / 10.0);
+  const int ranks = *rc::gen::inRange(2, 17);
+  const auto compute = Seconds(*rc::gen::inRange(1, 200) * 1e-3);
+  const int count = *rc::gen::inRange(1, 6);
+  const bool by_sgd = *rc::gen::arbitrary<bool>();
+  std::vector<Layers> buckets;
+  for (int b = 0; b < count; ++b) {
+    const auto rows = *rc::gen::inRange<std::size_t>(16, 800);
+    buckets.push_back({{concat("m", b), rows * rows, rows}, {concat("v", b), rows}});
+  }
+  // From equal state: both have seen the same until the link differs.
+  const auto bytes_on = [&](double bytes_per_second) {
+    PretendedJob job("1gbit,1ms");
+    job.ranks = ranks;
+    job.compute = compute;
+    job.buckets = buckets;
+    job.backlog = as_measured;
+    job.link = {.bytes_per_second = rate, .latency = Seconds(latency)};
+    const auto policy = by_sgd ? sgd() : adam();
+    job.run(*policy, 90);
+    job.link.bytes_per_second = bytes_per_second;
+    ++job.network_changes;
+    return job.step(*policy).bytes_sent;
+  };
+  RC_ASSERT(bytes_on(slower) <= bytes_on(rate) * (1 + 1e-9));
+}
+
+}  // namespace
+}  // namespace tidegate

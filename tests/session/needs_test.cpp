@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a policy is told because it asked for it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/compressors/averaging.h"
+#include "tests/session/scripted_policy.h"
+#include "tidegate/base/half.h"
+#include "tidegate/kernels/sketch.h"
+#include "tidegate/policies/mean_backlog.h"
+
+namespace tidegate {
+namespace {
+
+const Layers kLayers{{"a", 8000, 100}, {"b", 70}, {"c", 16384, 64}, {"d", 900, 30}};
+const std::size_t kElements = elements_of(kLayers);
+
+// Time stands still, and so records are sent in steps 0, 2, 4, ... of a job that compresses.
+Settings telling(const Script& script, const Needs& needs) {
+  Settings settings = scripted(script, needs);
+  settings.clock = [] { return std::int64_t{1}; };
+  return settings;
+}
+
+Settings telling(const std::string& method, const Needs& needs, const std::string& route = "auto") {
+  const Choice choice = make_choice(method, level_of(find_method(method), 0.05), route);
+  return telling([=](const Question&) { return Decision{.choice = choice}; }, needs);
+}
+
+Vectors gradients_of(int ranks, std::uint64_t step) {
+  Vectors gradients = make_gradients(ranks, kElements, 2 * step + 1);
+  const Vector common = make_gradients(1, kElements, 2 * step)[0];  // ranks agree, in part
+  for (Vector& gradient : gradients) {
+    for (std::size_t i = 0; i < kElements; ++i) gradient[i] += common[i];
+  }
+  return gradients;
+}
+
+Vector whole_residual(Job& job, int rank) {
+  Vector all;
+  for (const Layer& layer : kLayers) {
+    Vector one = job.residual(rank, layer.name);
+    one.resize(layer.elements);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+const Record& record_of(Job& job, int rank) { return job.at(rank).last_step().record; }
+
+// --- magnitudes ---
+
+TEST(Magnitudes, AreThoseOfGradientAndResidualWhateverTheMethod) {
+  for (const Method& method : methods()) {
+    for (const float scale : {1.0f, 256.0f}) {
+      SCOPED_TRACE(testing::Message() << method.name << " at loss scale " << scale);
+      Job job(2, telling(std::string(method.name), {.reacts = true, .magnitudes = true}));
+      job.lay_out(0, kLayers);
+      for (std::uint64_t step = 0; step < 5; ++step) {
+        Vectors gradients = gradients_of(2, step);
+        double energy = 0;
+        const Vector waiting = whole_residual(job, 0);
+        for (std::size_t i = 0; i < kElements; ++i) {
+          energy += std::pow(static_cast<double>(gradients[0][i]) + waiting[i], 2);
+        }
+        for (Vector& gradient : gradients) {
+          for (float& value : gradient) value *= scale;
+        }
+        job.step(gradients, scale);
+        if (step == 1) {
+          // Nobody will see it: only methods that look anyway have.
+          EXPECT_TRUE(record_of(job, 0).magnitudes.elements() == 0 || method.level == Level::ratio);
+        }
+        if (step % 4 != 0) continue;
+        EXPECT_NEAR(record_of(job, 0).magnitudes.elements(), kElements, 1e-3 * kElements);
+        EXPECT_NEAR(record_of(job, 0).magnitudes.energy() / energy, 1, 0.1);  // a sample
+      }
+    }
+  }
+}
+
+TEST(Magnitudes, AreNotLookedAtIfNobodyAsks) {
+  for (const char* method : {"dense", "bf16", "int8", "powersgd"}) {
+    Job job(1, telling(method, {.reacts = true}));
+    job.lay_out(0, kLayers);
+    Vectors gradients = gradients_of(1, 1);
+    job.step(gradients);
+    EXPECT_EQ(record_of(job, 0).magnitudes.elements(), 0) << method;
+  }
+}
+
+TEST(Magnitudes, AreThoseOfAllPartsButNotOfExcludedLayers) {
+  for (const bool dense : {false, true}) {
+    for (const Element element : {Element::f32, Element::bf16}) {
+      Settings settings = telling(
+          [=](const Question&) {
+            Decision decision{.choice = make_choice("dense")};
+            decision.apart = {{{0}, make_choice(dense ? "dense" : "int8")}};
+            return decision;
+          },
+          {.magnitudes = true});
+      settings.exclude = {"a"};
+      Job job(1, settings);
+      job.lay_out(0, kLayers);
+      std::vector<std::byte> bucket(kElements * bytes_of(element));
+      job.submit(0, {.data = bucket, .element = element, .last = true});
+      job.run();
+      EXPECT_EQ(record_of(job, 0).magnitudes.elements(), kElements - 8000);
+    }
+  }
+}
+
+// --- sketches ---
+
+struct Means {
+  double gradient = 0;
+  double residual = 0;
+};
+
+double mean_energy_of(const Vectors& ranks) {
+  double energy = 0;
+  for (std::size_t i = 0; i < ranks[0].size(); ++i) {
+    double sum = 0;
+    for (const Vector& one : ranks) sum += one[i];
+    energy += sum * sum;
+  }
+  return energy / static_cast<double>(ranks.size() * ranks.size());
+}
+
+constexpr int kRanks = 4;
+
+class Backlog : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+INSTANTIATE_TEST_SUITE_P(Ways, Backlog,
+                         testing::Values(std::pair("topk", "allgather"), std::pair("topk", "owner"),
+                                         std::pair("topk", "hosts+owner"),
+                                         std::pair("int8", "owner"),
+                                         std::pair("powersgd", "engine"),
+                                         std::pair("powersgd", "hosts+ring")),
+                         [](const auto& info) {
+                           std::string text = concat(info.param.first, "_", info.param.second);
+                           std::ranges::replace(text, '+', '_');
+                           return text;
+                         });
+
+TEST_P(Backlog, IsThatOfTheExactMeans) {
+  Settings settings = telling(GetParam().first, {.sketches = true}, GetParam().second);
+  settings.hosts = {0, 0, 1, 1};
+  Job job(kRanks, settings);
+  job.lay_out(0, kLayers);
+  for (std::uint64_t step = 0; step < 9; ++step) {
+    Vectors gradients = gradients_of(kRanks, step);
+    const double gradient = mean_energy_of(gradients);
+    job.step(gradients);
+    Statistics statistics{.step = static_cast<std::int64_t>(step), .ranks = {}};
+    for (int rank = 0; rank < kRanks; ++rank) statistics.ranks.push_back(record_of(job, rank));
+    const bool due = step % 2 == 0;
+    ASSERT_EQ(mean_backlog(statistics).has_value(), due);
+    if (!due) continue;
+    Vectors residuals;
+    for (int rank = 0; rank < kRanks; ++rank) residuals.push_back(whole_residual(job, rank));
+    const double residual = mean_energy_of(residuals);
+    EXPECT_GT(residual, 0);
+    // Three deviations of a sketch, and of a quotient of two.
+    EXPECT_NEAR(mean_energy(statistics, &Record::gradient_sketch) / gradient, 1, 0.27);
+    EXPECT_NEAR(mean_energy(statistics, &Record::residual_sketch) / residual, 1, 0.27);
+    EXPECT_NEAR(*mean_backlog(statistics) / (residual / gradient), 1, 0.30);
+  }
+}
+
+std::array<float, kSketchBuckets> widened(const std::array<std::uint16_t, kSketchBuckets>& halves) {
+  std::array<float, kSketchBuckets> sketch{};
+  std::ranges::transform(halves, sketch.begin(), from_bf16);
+  return sketch;
+}
+
+// Otherwise they would not add up between ranks that fill buckets differently, or from one layout
+// to the next.
+TEST(Sketches, DependNeitherOnBucketsNorOnPartsNorOnTheLossScale) {
+  const Script together = [](const Question&) {
+    return Decision{.choice = make_choice("topk", 1.0, "allgather", 32)};
+  };
+  const Script apart = [](const Question& question) {
+    Decision decision{.choice = make_choice("topk", 1.0, "allgather", 32)};
+    if (question.layers.size() > 1) decision.apart = {{{1}, decision.choice}};
+    return decision;
+  };
+  const Vector gradient = gradients_of(1, 1)[0];
+  Job one(1, telling(together, {.sketches = true}));
+  one.lay_out(0, kLayers);
+  Vectors plain{gradient};
+  one.step(plain);
+
+  Job scaled(1, telling(apart, {.sketches = true}));
+  scaled.lay_out(0, kLayers);
+  Vectors large{gradient};
+  for (float& value : large[0]) value *= 1024;
+  scaled.step(large, 1024);
+  EXPECT_EQ(record_of(scaled, 0).gradient_sketch, record_of(one, 0).gradient_sketch);
+
+  Job two(1, telling(together, {.sketches = true}));
+  two.lay_out(0, {kLayers[2], kLayers[3]});
+  two.lay_out(1, {kLayers[0], kLayers[1]});
+  const auto middle = gradient.begin() + 8070;
+  std::vector<Vectors> buckets{{Vector(middle, gradient.end())},
+                               {Vector(gradient.begin(), middle)}};
+  two.step(buckets);
+  const auto here = widened(record_of(one, 0).gradient_sketch);
+  const auto there = widened(record_of(two, 0).gradient_sketch);
+  for (std::size_t j = 0; j < kSketchBuckets; ++j) {
+    EXPECT_NEAR(here[j], there[j], 0.02 * std::abs(here[j]) + 1e-4) << j;  // bf16
+  }
+}
+
+TEST(Sketches, AreNotMadeIfNobodyAsks) {
+  Job job(1, telling("topk", {}));
+  Vectors gradients{{4, 1}};
+  job.step(gradients);
+  EXPECT_EQ(record_of(job, 0).sketched, 0u);
+}
+
+// --- windows ---
+
+TEST(Windows, HoldTheNormsOfWhatWasAveraged) {
+  constexpr int kSteps = 3;
+  constexpr float kScale = 64;
+  std::vector<Window> seen;
+  Settings settings = scripted(
+      [&](const Question& question) {
+        const Window* window = question.now.window;
+        const auto known = static_cast<std::int64_t>(seen.size());
+        if (window && window->number == known) seen.push_back(*window);
+        Decision decision{.choice = make_choice("topk", 0.05)};
+        decision.apart = {{{0}, make_choice(question.now.step < 4 ? "dense" : "int8")}};
+        return decision;
+      },
+      {.window = kSteps});
+  settings.exclude = {"d"};
+  Job job(2, settings);
+  job.lay_out(0, kLayers);
+  std::map<std::string, Vector> sums;
+  std::vector<std::map<std::string, double>> expected;
+  for (std::uint64_t step = 0, good = 0; good < 3 * kSteps + 1; ++step) {
+    Vectors results = gradients_of(2, step);
+    for (Vector& gradient : results) {
+      for (float& value : gradient) value *= kScale;
+    }
+    const bool lost = step == 1 || step == 5;  // what nobody can use is no part of a window
+    if (lost) results[1][8001] = INFINITY;
+    job.step(results, kScale);
+    if (lost) continue;
+    const float* mean = results[0].data();
+    for (const Layer& layer : kLayers) {
+      Vector& sum = sums[layer.name];
+      sum.resize(layer.elements);
+      for (float& value : sum) value += *mean++ / kScale;
+    }
+    if (++good % kSteps != 0) continue;
+    expected.emplace_back();
+    for (auto& [layer, sum] : sums) {
+      expected.back()[layer] = std::sqrt(energy_of(sum));
+      std::ranges::fill(sum, 0.0f);
+    }
+  }
+  ASSERT_EQ(seen.size(), 3u);
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    EXPECT_EQ(seen[i].steps, kSteps);
+    ASSERT_EQ(seen[i].norms.size(), kLayers.size());
+    for (const auto& [layer, norm] : expected[i]) {
+      EXPECT_NEAR(seen[i].norms.at(layer) / norm, 1, 1e-5) << layer << " in window " << i;
+    }
+  }
+}
+
+// While everything is dense, nobody else would have looked.
+TEST(Windows, LeaveOutStepsThatAreLostInADenseJobToo) {
+  std::vector<double> norms;
+  Job job(1, scripted(
+                 [&](const Question& question) {
+                   if (question.now.window) norms.push_back(question.now.window->norms.at("a"));
+                   return Decision{.choice = make_choice("dense")};
+                 },
+                 {.window = 2}));
+  job.lay_out(0, {{"a", 2}});
+  for (const float first : {3.0f, INFINITY, 3.0f, 0.0f}) {
+    Vectors gradients{{first, 4}};
+    job.step(gradients);
+  }
+  ASSERT_EQ(norms.size(), 1u);
+  EXPECT_DOUBLE_EQ(norms[0], 10);
+  EXPECT_EQ(job.at(0).totals().skipped_steps, 1);
+}
+
+}  // namespace
+}  // namespace tidegate

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/backlog_book.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "tidegate/base/error.h"
+#include "tidegate/compressors/candidates.h"
+
+namespace tidegate {
+namespace {
+
+// What waits grows with the level to the power of so much: between ratios, and between ranks (0.41,
+// 1.22 and 3.84 were measured at 8, 4 and 2).
+constexpr double kRatioPower = -1.2;
+constexpr double kRankPower = -1.5;
+// The random walk's prediction of a selection was low by about this factor where it was measured.
+constexpr double kSelectionLevel = 4;
+
+// By owners only the largest of the sum is delivered: of four ranks about half as much.
+constexpr double kByOwners = 2;
+
+// Steps for which a measurement speaks for its level.
+constexpr std::int64_t kMemory = 300;
+
+constexpr std::string_view kNote = "backlog of ";
+
+// Levels of one method on one kind of route are alike.
+std::string name_of(const Choice& choice) {
+  return concat(choice.method->name, delivers_less(choice) ? " by owners" : "");
+}
+
+double level_of(const Choice& choice) {
+  switch (choice.method->level) {
+    case Level::ratio: return choice.ratio;
+    case Level::rank: return choice.rank;
+    case Level::none: break;
+  }
+  return 1;
+}
+
+// As heavy-tailed as gradients usually are (log-normal, a decade and a half either way), while none
+// has been seen.
+Histogram typical_gradient() {
+  constexpr int kSamples = 4096;
+  constexpr double kSpread = 1.5;
+  Histogram histogram;
+  for (int i = 0; i < kSamples; ++i) {
+    // The quantiles of a logistic distribution, which is close enough to a normal one.
+    const double quantile = (i + 0.5) / kSamples;
+    const double normal = std::log(quantile / (1 - quantile)) / 1.702;
+    const auto magnitude = static_cast<float>(1e-3 * std::exp(kSpread * normal));
+    histogram.add(std::bit_cast<std::uint32_t>(magnitude), 1,
+                  static_cast<double>(magnitude) * magnitude);
+  }
+  return histogram;
+}
+
+}  // namespace
+
+BacklogBook::BacklogBook(double guess) : guess_(guess), gradient_(typical_gradient()) {}
+
+void BacklogBook::set_gradient(const Histogram& gradient) {
+  gradient_ = gradient;
+  gradient_known_ = true;
+}
+
+void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
+  measured_[name_of(used)][level_of(used)] = {backlog, step};
+}
+
+double BacklogBook::predict(const Choice& choice) const {
+  const Method& method = *choice.method;
+  if (method.level == Level::rank) {
+    return guess_ * std::pow(static_cast<double>(choice.rank) / kHighestRank, kRankPower);
+  }
+  if (!method.predict_backlog) return 0;
+  const double predicted = method.predict_backlog(choice, gradient_);
+  const double level = method.level == Level::ratio ? kSelectionLevel : 1;
+  return predicted * level * (delivers_less(choice) ? kByOwners : 1);
+}
+
+Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
+  const auto found = measured_.find(name_of(choice));
+  if (found == measured_.end()) return {predict(choice), false};
+  const Levels& levels = found->second;
+  const double here = level_of(choice);
+  const auto same = levels.find(here);
+  if (same != levels.end() && step < same->second.step + kMemory) {
+    return {same->second.backlog, true};
+  }
+  const auto newest =
+      std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
+  const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
+  return {newest->second.backlog * std::pow(here / newest->first, power), true};
+}
+
+void BacklogBook::remember(Notes& notes) const {
+  for (const auto& [method, levels] : measured_) {
+    std::vector<double>& values = notes[std::string(kNote) + method];
+    for (const auto& [level, entry] : levels) {
+      values.insert(values.end(), {level, entry.backlog, static_cast<double>(entry.step)});
+    }
+  }
+}
+
+void BacklogBook::recall(const Notes& notes) {
+  measured_.clear();
+  for (const auto& [key, values] : notes) {
+    if (!key.starts_with(kNote)) continue;
+    for (std::size_t i = 0; i + 2 < values.size(); i += 3) {
+      measured_[key.substr(kNote.size())][values[i]] = {values[i + 1],
+                                                        static_cast<std::int64_t>(values[i + 2])};
+    }
+  }
+}
+
+}  // namespace tidegate

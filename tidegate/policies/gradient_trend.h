@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accordion's signal for nothing: whether the gradient's norm, which every record tells, has
+// changed much since an interval ago, or the learning rate has dropped. Coarser than
+// critical_regime.h, which sums up averaged gradients parameter by parameter and pays for it with a
+// copy of the gradient and a pass over it in every step.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+
+#include "tidegate/policies/statistics.h"
+
+namespace tidegate {
+
+class GradientTrend {
+ public:
+  // Compares means over `window` steps with those of the window before; critical if norms differ by
+  // more than `threshold`, relatively.
+  GradientTrend(std::int64_t window, double threshold) : window_(window), threshold_(threshold) {}
+
+  void observe(const Statistics& statistics) {
+    double energy = 0;
+    std::uint64_t drops = 0;
+    for (const Record& record : statistics.ranks) {
+      energy += record.gradient_energy;
+      drops = std::max(drops, record.rate_drops);
+    }
+    if (drops > drops_) {  // a new regime begins
+      drops_ = drops;
+      critical_ = true;
+      begin(statistics.step);
+      before_ = 0;
+    }
+    if (std::isfinite(energy)) {
+      energy_ += energy;
+      ++records_;
+    }
+    if (statistics.step - began_ < window_ || records_ == 0) return;
+    const double norm = std::sqrt(energy_ / static_cast<double>(records_));
+    if (before_ > 0) critical_ = std::abs(norm - before_) >= threshold_ * before_;
+    before_ = norm;
+    begin(statistics.step);
+  }
+
+  // What records call a gradient's energy has changed: norms before and after cannot be compared.
+  void start_anew(std::int64_t step) {
+    before_ = 0;
+    begin(step);
+  }
+
+  bool critical() const { return critical_; }
+
+ private:
+  void begin(std::int64_t step) {
+    began_ = step;
+    energy_ = 0;
+    records_ = 0;
+  }
+
+  const std::int64_t window_;
+  const double threshold_;
+  std::int64_t began_ = 0;
+  double energy_ = 0;
+  std::int64_t records_ = 0;
+  double before_ = 0;
+  std::uint64_t drops_ = 0;
+  bool critical_ = true;  // training begins in one
+};
+
+}  // namespace tidegate

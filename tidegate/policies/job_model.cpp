@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/job_model.h"
+
+#include <algorithm>
+
+namespace tidegate {
+namespace {
+
+constexpr std::size_t kGroups = 4;
+
+}  // namespace
+
+JobModel::JobModel(const Situation& now) : now_(now) {
+  std::vector<std::size_t> elements;
+  for (const Shape& shape : now.buckets) elements.push_back(shape.elements);
+  compute_ = now.times ? now.times->compute() : Seconds(0);
+  const std::vector<JobTimes::Slot> slots =
+      now.times ? now.times->slots() : std::vector<JobTimes::Slot>();
+  const bool measured = slots.size() == std::min(elements.size(), Record::kSlots);
+  const std::vector<Seconds> assumed = assumed_ready(elements, compute_);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const Seconds ready = measured ? slots[Record::slot_of(i, elements.size())].ready : assumed[i];
+    buckets_.push_back({now.buckets[i].layers, ready});
+  }
+  if (buckets_.size() <= kGroups) {
+    groups_ = buckets_;
+    return;
+  }
+  layers_of_groups_.resize(kGroups);
+  groups_.resize(kGroups);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const std::size_t group = i * kGroups / buckets_.size();
+    Layers& layers = layers_of_groups_[group];
+    layers.insert(layers.end(), buckets_[i].layers.begin(), buckets_[i].layers.end());
+    groups_[group].ready = buckets_[i].ready;
+  }
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    groups_[group].layers = layers_of_groups_[group];
+  }
+}
+
+CodecSpeed JobModel::speed_of(const Choice& choice) const {
+  if (!now_.speeds) return {};
+  Choice between_all = choice;
+  between_all.by_host = false;
+  const auto found = now_.speeds->find(describe(between_all));
+  return found == now_.speeds->end() ? CodecSpeed() : found->second;
+}
+
+void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed& speed,
+                   std::vector<BucketTiming>& timings, Outlook& outlook) const {
+  ExchangeTiming exchange;
+  if (!bucket.layers.empty()) {
+    exchange = exchange_timing(bucket.layers, choice, *now_.network, speed);
+  }
+  exchange.timing.ready = bucket.ready;
+  outlook.bytes_sent += exchange.bytes_sent;
+  timings.push_back(std::move(exchange.timing));
+}
+
+Outlook JobModel::rough(const Choice& choice) const {
+  Outlook outlook;
+  std::vector<BucketTiming> timings;
+  const CodecSpeed speed = speed_of(choice);
+  for (const Bucket& group : groups_) add(group, choice, speed, timings, outlook);
+  outlook.step = model_step(timings, compute_, now_.depth).total;
+  return outlook;
+}
+
+Outlook JobModel::uniform(const Choice& choice) const { return divided(choice, 0, choice); }
+
+Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& others) const {
+  Outlook outlook;
+  std::vector<BucketTiming> timings;
+  const CodecSpeed speed_of_first = count > 0 ? speed_of(first) : CodecSpeed();
+  const CodecSpeed speed_of_others = speed_of(others);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (i < count) {
+      add(buckets_[i], first, speed_of_first, timings, outlook);
+    } else {
+      add(buckets_[i], others, speed_of_others, timings, outlook);
+    }
+  }
+  outlook.step = model_step(timings, compute_, now_.depth).total;
+  return outlook;
+}
+
+}  // namespace tidegate

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the buckets of a session share.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tidegate/base/workers.h"
+#include "tidegate/comm/topology.h"
+#include "tidegate/compressors/method.h"
+#include "tidegate/feedback/residuals.h"
+#include "tidegate/kernels/sample.h"
+
+namespace tidegate {
+
+struct Shared {
+  Topology topology;
+  Workers workers;
+  Residuals residuals;
+  std::map<std::string, Memory> memories;  // by the name of the method
+  kernels::Sample sample;                  // scratch
+};
+
+}  // namespace tidegate
