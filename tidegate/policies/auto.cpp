@@ -194,7 +194,33 @@ class Auto : public Policy {
     if (now.step < plan_->since + wait || now.step < looked_at_ + rules_.shortest_wait) {
       return std::nullopt;
     }
+    const Inputs inputs = inputs_of(now);
+    const bool nothing_new = reviewed_ && inputs.about(*reviewed_) &&
+                             now.step < looked_at_ + kLookAnyway * rules_.longest_wait;
+    if (nothing_new) return std::nullopt;
+    reviewed_ = inputs;
     return "review";
+  }
+
+  // What a decision depends on and what changes slowly: while all of it is as it was, so is the
+  // outcome.
+  struct Inputs {
+    std::array<double, 5> values{};
+    bool about(const Inputs& other) const {
+      constexpr double kAlike = 0.05;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double larger = std::max(std::abs(values[i]), std::abs(other.values[i]));
+        if (std::abs(values[i] - other.values[i]) > kAlike * larger) return false;
+      }
+      return true;
+    }
+  };
+
+  Inputs inputs_of(const Situation& now) const {
+    const Link& link = now.network->link();
+    return {{link.bytes_per_second, link.latency.count(),
+             now.times ? now.times->compute().count() : 0, patience(now),
+             patience(now) + book_.expect(plan_->choice, now.step).backlog}};
   }
 
   // Steps take much longer than modelled.
@@ -342,6 +368,7 @@ class Auto : public Policy {
     }
     times_.clear();
     recent_.clear();
+    reviewed_.reset();
     plan_ = Plan{.choice = best.choice, .since = now.step};
   }
 
@@ -447,6 +474,7 @@ class Auto : public Policy {
     std::int64_t length = 0;
   };
 
+  static constexpr std::int64_t kLookAnyway = 8;       // longest waits
   static constexpr std::size_t kRecent = 5;            // records that a median is taken of
   static constexpr std::size_t kEnough = 2;            // before the guard judges
   static constexpr std::size_t kLookedAtClosely = 12;  // candidates, of those seen from afar
@@ -466,7 +494,8 @@ class Auto : public Policy {
   std::int64_t network_changes_ = 0;
   std::int64_t now_ = 0;  // the step
   std::int64_t looked_at_ = 0;
-  double doubt_ = 1;  // factor on what is modelled and was never measured
+  std::optional<Inputs> reviewed_;  // when it was looked at last, since the last move
+  double doubt_ = 1;                // factor on what is modelled and was never measured
   std::int64_t doubted_until_ = 0;
 };
 
