@@ -2,12 +2,8 @@
 // gravac: compresses as far as enough of the gradient's energy is kept and as it makes the job
 // faster. The rules are in gravac_search.h; here they meet the agreed records.
 //
-// The paper compresses twice in every step to know two gains. Here a step that sends the candidate
-// selects it out of the minimum's selection, and so knows both (Choice::weaker). The gain of a
-// factor that was not tried is read off the histogram of magnitudes, which is the same number for
-// a top-k over everything; where every bucket or layer has a k of its own it is a little high, and
-// is corrected by what the factor that was sent shows. Every rank acts on the records of all, two
-// steps or more after they were made: a fall-back lags by that, and no two ranks ever differ.
+// Every rank acts on the records of all ranks, two steps or more after they were made: a fall-back
+// lags by that, and no two ranks ever take different ways.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,6 +14,7 @@
 #include "tidegate/base/error.h"
 #include "tidegate/policies/compression_gain.h"
 #include "tidegate/policies/gravac_search.h"
+#include "tidegate/policies/kept_energy.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {
@@ -32,39 +29,6 @@ struct GravacSettings {
   std::size_t ewma_window = 0;
   std::optional<double> ewma_smoothing;  // none = by the number of ranks
 };
-
-// What was decided for a step. Factor 1 = dense.
-struct Sent {
-  Factor factor;
-  Factor weaker;  // out of whose selection it was made; the same if out of none
-  bool operator==(const Sent&) const = default;
-};
-
-// The share that a method would keep of what this record is about, as far as magnitudes tell. The
-// gain of a random choice is its ratio, on average.
-std::optional<double> foretold(const Record& record, Factor factor, bool blind) {
-  if (blind) return factor.ratio();
-  if (!(record.magnitudes.elements() > 0)) return std::nullopt;
-  return record.magnitudes.gain(factor.ratio());
-}
-
-// What `factor` keeps in a step that sent something else, perhaps; nothing if nobody can tell.
-std::optional<Kept> kept_by(Factor factor, const Record& record, const Sent& sent, bool blind) {
-  // What is sent and what stays are different elements, so that their energies add up; sparsifiers
-  // report them so that they do for coarse codes as well.
-  const double total = record.sent_energy + record.residual_energy;
-  if (factor == sent.factor || !(total > 0)) return Kept{record.sent_energy, total};
-  if (factor == sent.weaker) {
-    // Layers that are never compressed are part of what is sent, but of no selection.
-    return Kept{std::max(record.weaker_energy, record.sent_energy), total};
-  }
-  const auto gain = foretold(record, factor, blind);
-  if (!gain) return std::nullopt;
-  if (sent.factor == Factor{1}) return Kept{*gain * total, total};
-  const auto gain_of_sent = foretold(record, sent.factor, blind);
-  if (!gain_of_sent || !(*gain_of_sent > 0)) return Kept{*gain * total, total};
-  return Kept{record.sent_energy * *gain / *gain_of_sent, total};
-}
 
 // All ranks wait for it.
 double seconds_of_slowest(const Statistics& statistics) {
@@ -82,13 +46,12 @@ constexpr const char* kCandidateGain = "gravac candidate gain";
 const std::vector<double>& read(const Notes& notes, const char* key) {
   const auto found = notes.find(key);
   const auto possible = [](double value) { return value >= 0 && value < 1e300; };
-  const bool whole = found != notes.end() && found->second.size() % 2 == 0 &&
-                     std::ranges::all_of(found->second, possible);
-  if (whole && (key != kWindow || (found->second.size() == 2 && found->second[0] < 1e15))) {
-    return found->second;
+  if (found == notes.end() || found->second.size() % 2 != 0 ||
+      !std::ranges::all_of(found->second, possible)) {
+    fail(Fault::checkpoint, "the notes \"", key,
+         "\" of the policy gravac are missing or damaged; load another checkpoint");
   }
-  fail(Fault::checkpoint, "the notes \"", key,
-       "\" of the policy gravac are missing or damaged; load another checkpoint");
+  return found->second;
 }
 
 class Gravac : public Policy {
@@ -111,14 +74,14 @@ class Gravac : public Policy {
   Decision decide(const Question&) override { return {choice(), reason()}; }
 
   Notes remember() const override {
-    if (!minimum_gain_) return recalled_;
+    if (!minimum_gain_) return recalled_;  // no step has begun since
     return {{kSearch, search_.values()},
             {kWindow, {static_cast<double>(window_began_), observed_ ? 1.0 : 0.0}},
             {kMinimumGain, minimum_gain_->values()},
             {kCandidateGain, candidate_gain_->values()}};
   }
 
-  // What smoothing needs is only known when the first step begins.
+  // How gains are smoothed is only known when a step begins: these are read then.
   void recall(const Notes& notes) override {
     recalled_ = notes;
     search_ = GravacSearch(settings_.rules);
@@ -128,6 +91,15 @@ class Gravac : public Policy {
     window_began_ = 0;
     observed_ = false;
     last_change_.clear();
+    if (!notes.contains(kSearch)) return;  // a job that had another policy
+    search_.set(read(notes, kSearch));
+    const std::vector<double>& window = read(notes, kWindow);
+    constexpr double kLastStep = 1e15;
+    if (!window.empty()) {
+      window_began_ = static_cast<std::int64_t>(std::min(window[0], kLastStep));
+      observed_ = window[1] != 0;
+    }
+    for (const char* gain : {kMinimumGain, kCandidateGain}) read(notes, gain);
   }
 
  private:
@@ -142,13 +114,9 @@ class Gravac : public Policy {
     const CompressionGain unknown(settings_.norms, settings_.smoothing,
                                   Ewma(settings_.ewma_window, smoothing));
     minimum_gain_ = candidate_gain_ = unknown;
-    if (!recalled_.contains(kSearch)) return;  // a new job, or one that had another policy
-    search_.set(read(recalled_, kSearch));
+    if (!recalled_.contains(kSearch)) return;
     minimum_gain_->set(read(recalled_, kMinimumGain));
     candidate_gain_->set(read(recalled_, kCandidateGain));
-    const std::vector<double>& window = read(recalled_, kWindow);
-    window_began_ = static_cast<std::int64_t>(window[0]);
-    observed_ = window[1] != 0;
   }
 
   void observe(const Statistics& statistics) {
@@ -180,7 +148,7 @@ class Gravac : public Policy {
   void observe_throughput(const Statistics& statistics, const Sent& sent) {
     const Sent* before = sent_at(statistics.step - 1);
     const double seconds = seconds_of_slowest(statistics);
-    if (!before || *before != sent || sent.factor == Factor{1} || !(seconds > 0)) return;
+    if (!before || *before != sent || sent.factor == kDense || !(seconds > 0)) return;
     if (sent.factor == search_.candidate()) {
       search_.observe(sent.factor, candidate_gain_->value() / seconds);
     } else if (sent.factor == search_.minimum()) {
@@ -208,7 +176,7 @@ class Gravac : public Policy {
     switch (branch_) {
       case Branch::candidate: return {search_.candidate(), search_.minimum()};
       case Branch::minimum: return {search_.minimum(), search_.minimum()};
-      default: return {Factor{1}, Factor{1}};
+      default: return {kDense, kDense};
     }
   }
 
