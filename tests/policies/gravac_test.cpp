@@ -123,7 +123,7 @@ TEST(Gravac, BeginsAtTheMinimumAndSaysWhy) {
   Job job(Options{{"window", "10"}});
   const Decision decision = job.step();
   EXPECT_EQ(decision.choice, sparse(10));
-  EXPECT_EQ(decision.reason, "no gain is known yet, so it is tried at the minimum of 10x");
+  EXPECT_EQ(decision.reason, "no gain is known yet, so the minimum of 10x is tried");
 }
 
 TEST(Gravac, ClimbsOneRungPerWindowAndSelectsOutOfTheMinimum) {
@@ -152,6 +152,13 @@ TEST(Gravac, FallsBackToDenseTwoStepsLaterAndReturns) {
   }
 }
 
+TEST(Gravac, SaysWhyItSendsEverything) {
+  Job job(Options{{"threshold", "0.9"}});
+  job.steps(2);
+  EXPECT_EQ(job.step().reason,
+            "the minimum of 10x keeps 0.85 of the energy, less than 0.9, so everything is sent");
+}
+
 TEST(Gravac, FallsBackFromTheCandidateToTheMinimum) {
   Job job({{"window", "10"}, {"threshold", "0.7"}, {"ewma_window", "1"}});
   std::vector<Decision> decisions;
@@ -159,7 +166,7 @@ TEST(Gravac, FallsBackFromTheCandidateToTheMinimum) {
   EXPECT_EQ(decisions[15].choice, sparse(20, 10));
   EXPECT_EQ(decisions[34].choice, sparse(10));  // 160x keeps half
   EXPECT_NE(decisions[34].reason.find("160x keeps 0.5"), std::string::npos) << decisions[34].reason;
-  EXPECT_NE(decisions[34].reason.find("less than 0.7, and the minimum of 10x 0.85"),
+  EXPECT_NE(decisions[34].reason.find("less than 0.7, but the minimum of 10x 0.85"),
             std::string::npos)
       << decisions[34].reason;
   EXPECT_NE(decisions[34].reason.find("; at step 30 climbed from 40x to 160x"), std::string::npos)

@@ -204,24 +204,26 @@ class Gravac : public Policy {
   }
 
   std::string reason() const {
-    const std::string minimum = describe(search_.minimum());
+    const std::string minimum = concat("the minimum of ", describe(search_.minimum()));
     if (!minimum_gain_ || !minimum_gain_->known()) {
-      return concat("no gain is known yet, so it is tried at the minimum of ", minimum);
+      return concat("no gain is known yet, so ", minimum, " is tried");
     }
-    const std::string unit = settings_.norms == Norms::plain ? " of the norm" : " of the energy";
-    const std::string candidate = concat(
-        describe(search_.candidate()), " keeps ",
-        candidate_gain_->known() ? shown(candidate_gain_->value()) : "an unknown share", unit);
-    const std::string threshold = concat(settings_.rules.threshold);
+    const std::string of = settings_.norms == Norms::plain ? " of the norm" : " of the energy";
+    const double threshold = settings_.rules.threshold;
+    const std::string candidate =
+        concat(describe(search_.candidate()), " keeps ",
+               candidate_gain_->known() ? shown(candidate_gain_->value()) : "an unknown share", of);
+    const std::string both =
+        search_.candidate() == search_.minimum()
+            ? concat(minimum, " keeps ", shown(minimum_gain_->value()), of)
+            : concat(candidate, " and ", minimum, " ", shown(minimum_gain_->value()));
     switch (branch_) {
       case Branch::candidate: return concat(candidate, ", not less than ", threshold, last_change_);
       case Branch::minimum:
-        return concat(candidate, ", less than ", threshold, ", and the minimum of ", minimum, " ",
+        return concat(candidate, ", less than ", threshold, ", but ", minimum, " ",
                       shown(minimum_gain_->value()), last_change_);
       default:
-        return concat(candidate, " and the minimum of ", minimum, " ",
-                      shown(minimum_gain_->value()), ", both less than ", threshold,
-                      ", so everything is sent", last_change_);
+        return concat(both, ", less than ", threshold, ", so everything is sent", last_change_);
     }
   }
 
