@@ -244,9 +244,13 @@ const Method& method_of(const std::string& name) {
   // The ranks of artopk send what is large on one of them: nobody's magnitudes tell their gain.
   if (method.level == Level::ratio && !method.name.starts_with("artopk")) return method;
   fail(Fault::config, "policy \"gravac\" cannot use method \"", name,
-       "\": it needs one that sends a share of the elements of each rank, and tells how much "
-       "energy ",
-       "they hold, for example topk, lwtopk, dgc or redsync");
+       "\": it needs one by which every rank sends a share of its elements that it chose itself, ",
+       "for example topk, lwtopk, dgc or redsync");
+}
+
+bool says(const OptionReader& options, const char* name, std::string_view this_word,
+          std::string_view or_that) {
+  return options.word(name, std::array{or_that, this_word}) == this_word;
 }
 
 std::unique_ptr<Policy> make(const OptionReader& options) {
@@ -256,22 +260,16 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   const double minimum = options.number("min_factor", 1, kHighestFactor);
   settings.compressed =
       make_choice(method_of(options.text("method")).name, Factor{minimum}.ratio());
-  settings.rules = {
-      .minimum = {minimum},
-      .maximum = {options.number("max_factor", minimum, kHighestFactor)},
-      .climb = options.word("climb", std::array<std::string_view, 2>{"exponential", "geometric"}) ==
-                       "geometric"
-                   ? Climb::geometric
-                   : Climb::exponential,
-      .threshold = options.number("threshold", 0, 1),
-      .saturation = options.number("saturation", 0, 1)};
+  settings.rules = {.minimum = {minimum},
+                    .maximum = {options.number("max_factor", minimum, kHighestFactor)},
+                    .climb = says(options, "climb", "geometric", "exponential")
+                                 ? Climb::geometric
+                                 : Climb::exponential,
+                    .threshold = options.number("threshold", 0, 1),
+                    .saturation = options.number("saturation", 0, 1)};
   settings.window = options.whole("window", 1, kLongest);
-  if (options.word("gain", std::array<std::string_view, 2>{"squared", "plain"}) == "plain") {
-    settings.norms = Norms::plain;
-  }
-  if (options.word("smooth", std::array<std::string_view, 2>{"ratio", "energies"}) == "energies") {
-    settings.smoothing = Smoothing::energies;
-  }
+  if (says(options, "gain", "plain", "squared")) settings.norms = Norms::plain;
+  if (says(options, "smooth", "energies", "ratio")) settings.smoothing = Smoothing::energies;
   settings.ewma_window = static_cast<std::size_t>(options.whole("ewma_window", 1, 1'000'000));
   if (options.has("smoothing")) settings.ewma_smoothing = options.number("smoothing", 0, 1);
   return std::make_unique<Gravac>(settings);
@@ -282,8 +280,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
 PolicyRow gravac_row() {
   return {.name = "gravac",
           .summary =
-              "climbs to stronger compression while enough energy is kept and it pays, and falls "
-              "back at once, two steps after the gain did (GraVAC)",
+              "climbs to stronger compression while enough energy is kept and it pays; falls back "
+              "when less is, two steps later or more (GraVAC)",
           .options =
               {{"method", "topk",
                 "a sparsifier; what others select than the largest is known less exactly"},
@@ -296,7 +294,8 @@ PolicyRow gravac_row() {
                 "exponential (times 2, 4, 16, 256), which is there sooner, or geometric (times "
                 "2, 4, 8, 16), which looks at more factors"},
                {"threshold", "0.7",
-                "gain that a factor must have; the paper's, with 0.9 where accuracy suffers"},
+                "gain that a factor must have: the faster of the paper's two; 0.9 is its careful "
+                "one"},
                {"saturation", "0.01",
                 "difference of gains or throughputs that counts as none; the paper's 1 %"},
                {"window", "500",
@@ -311,8 +310,8 @@ PolicyRow gravac_row() {
                {"ewma_window", "25",
                 "records that the average goes over; read from the paper's curves"},
                {"smoothing", "",
-                "weight of the newest record, 0 = all alike; the paper's number of ranks / 100 "
-                "if it is not given"}},
+                "how much the newest record counts, from 0 (as much as the others) to 1 (alone); "
+                "the paper's number of ranks / 100 if it is not given"}},
           .make = make};
 }
 
