@@ -32,7 +32,9 @@ struct GravacSettings {
 
 // All ranks wait for it.
 double seconds_of_slowest(const Statistics& statistics) {
-  return std::ranges::max(statistics.ranks, {}, &Record::step_seconds).step_seconds;
+  double seconds = 0;
+  for (const Record& record : statistics.ranks) seconds = std::max(seconds, record.step_seconds);
+  return seconds;
 }
 
 std::string shown(double gain) { return concat(std::round(gain * 1000) / 1000); }
