@@ -156,7 +156,7 @@ TEST(Gravac, SaysWhyItSendsEverything) {
   Job job(Options{{"threshold", "0.9"}});
   job.steps(2);
   EXPECT_EQ(job.step().reason,
-            "the minimum of 10x keeps 0.85 of the energy, less than 0.9, so everything is sent");
+            "the minimum of 10x keeps 0.8504 of the energy, less than 0.9, so everything is sent");
 }
 
 TEST(Gravac, FallsBackFromTheCandidateToTheMinimum) {

@@ -37,7 +37,7 @@ double seconds_of_slowest(const Statistics& statistics) {
   return seconds;
 }
 
-std::string shown(double gain) { return concat(std::round(gain * 1000) / 1000); }
+std::string shown(double gain) { return concat(std::round(gain * 1e4) / 1e4); }
 
 // Notes, by what they are about.
 constexpr const char* kSearch = "gravac search";
