@@ -70,6 +70,9 @@ class Job {
         .step = step_,
         .ranks = std::vector<Record>(ranks_, record_of(gradient(step_), decision.choice))};
     alter(statistics);
+    if (step_ == interrupted_at_) {
+      for (Record& record : statistics.ranks) record.step_seconds = 0;
+    }
     records_[step_++] = statistics;
     return decision;
   }
@@ -80,29 +83,26 @@ class Job {
     return choices;
   }
 
-  // Goes on with another policy that remembers what this one does; records under way are void.
+  // As when a state is loaded: records under way are void, and what lies between is no step.
+  void interrupt() {
+    records_.clear();
+    last_ = {};
+    interrupted_at_ = step_;
+  }
+  // The same, and goes on with another policy that remembers what this one does.
   void resume() {
     const Notes notes = policy_->remember();
     policy_ = make_policy("gravac", options_);
     policy_->recall(notes);
-    void_records();
-  }
-  // The same without a change of policy.
-  void reload() {
-    policy_->recall(policy_->remember());
-    void_records();
+    interrupt();
   }
 
  private:
-  void void_records() {
-    records_.clear();
-    last_ = {};
-  }
-
   const Options options_;
   const std::size_t ranks_;
   std::unique_ptr<Policy> policy_;
   std::int64_t step_ = 0;
+  std::int64_t interrupted_at_ = 0;
   std::map<std::int64_t, Statistics> records_;
   Statistics last_;
 };
@@ -215,7 +215,7 @@ TEST(Gravac, GoesByTheTimeOfTheSlowestRank) {
     job.alter = [&](Statistics& statistics) {
       const double faster = std::pow(0.99, static_cast<double>(statistics.step));
       statistics.ranks[2].step_seconds = slowest_gains ? 5 * faster : 5;
-      statistics.ranks[1].step_seconds = slowest_gains ? 1 : faster;
+      statistics.ranks[1].step_seconds = slowest_gains ? 1 : 4.9 * faster;
     };
     const Choice last = job.steps(60).back();
     EXPECT_EQ(last.ratio < 1.0 / 20, slowest_gains);
@@ -223,20 +223,17 @@ TEST(Gravac, GoesByTheTimeOfTheSlowestRank) {
 }
 
 TEST(Gravac, CountsTheSecondsOfAStepForTheChoiceOfThatStep) {
-  // Every step takes as long as its choice asks; a record tells the seconds of the step before.
-  Job job({{"window", "4"}, {"climb", "geometric"}, {"threshold", "0.01"}, {"saturation", "0.2"}});
-  job.gradient = [](std::int64_t) { return spiky(); };
-  double before = 1;
-  double now = 1;
+  // From 20x on, steps get faster just as the gain gets smaller. A record tells the seconds of the
+  // step before: counted for the choice of its own step, 20x would have some of 10x.
+  Job job({{"window", "3"}, {"climb", "geometric"}, {"threshold", "0.01"}});
+  double seconds = 1;
   job.alter = [&](Statistics& statistics) {
-    for (Record& record : statistics.ranks) record.step_seconds = before;
-    before = now;
+    for (Record& record : statistics.ranks) record.step_seconds = seconds;
   };
-  for (int i = 0; i < 40; ++i) {
-    // Twice as fast at every factor: never saturated, unless seconds go to a wrong factor.
+  for (int i = 0; i < 30; ++i) {
     const Choice choice = job.step().choice;
-    now = choice.ratio;
-    EXPECT_NEAR(choice.ratio, std::max(0.001, 0.1 / std::exp2(i / 4)), 1e-12) << i;
+    seconds = choice.ratio >= 0.1 ? 1 : uneven().gain(choice.ratio) / 20;
+    EXPECT_TRUE(i < 9 || choice == sparse(20, 10)) << i;
   }
 }
 
@@ -319,15 +316,21 @@ TEST(Gravac, GoesOnFromItsNotesAsIfNothingHadHappened) {
   const auto gradient = [](std::int64_t step) {
     return step % 23 < 4 ? even() : step % 11 < 3 ? spiky() : uneven();
   };
+  const auto seconds = [](Statistics& statistics) {
+    for (Record& record : statistics.ranks) {
+      record.step_seconds = 1 + 0.02 * static_cast<double>(statistics.step % 5);
+    }
+  };
   for (int stop = 0; stop < 80; stop += 3) {
     Job resumed(options);
-    Job reloaded(options);
-    resumed.gradient = reloaded.gradient = gradient;
-    EXPECT_EQ(resumed.steps(stop), reloaded.steps(stop));
+    Job went_on(options);
+    resumed.gradient = went_on.gradient = gradient;
+    resumed.alter = went_on.alter = seconds;
+    EXPECT_EQ(resumed.steps(stop), went_on.steps(stop));
     resumed.resume();
     resumed.resume();  // before a step has begun
-    reloaded.reload();
-    EXPECT_EQ(resumed.steps(60), reloaded.steps(60)) << "stopped after " << stop;
+    went_on.interrupt();
+    EXPECT_EQ(resumed.steps(60), went_on.steps(60)) << "stopped after " << stop;
   }
 }
 
