@@ -21,7 +21,7 @@ def decisions(path) -> list[dict]:
 def test_it_climbs_and_falls_back_on_fashion_mnist_and_says_why(tmp_path):
     policy = Gravac(threshold=0.5, window=8, saturation=0)
     cluster = tidegate.VirtualCluster(
-        "fashion-mnist", 4, policy=policy, trace=tmp_path / "{rank}.jsonl", check=True
+        "fashion-mnist", 2, policy=policy, trace=tmp_path / "{rank}.jsonl", check=True
     )
     for _ in range(36):
         cluster.step()
@@ -40,11 +40,10 @@ def test_it_climbs_and_falls_back_on_fashion_mnist_and_says_why(tmp_path):
         r"\d+x keeps 0\.[0-4]\d* of the energy, less than 0\.5, but the", fell["reason"]
     )
     assert fell["statistics"]["step"] <= fell["step"] - 2
-    for rank in range(1, 4):
-        others = decisions(tmp_path / f"{rank}.jsonl")
-        assert [(d["step"], d["choice"], d["reason"]) for d in others] == [
-            (d["step"], d["choice"], d["reason"]) for d in made
-        ]
+    others = decisions(tmp_path / "1.jsonl")
+    assert [(d["step"], d["choice"], d["reason"]) for d in others] == [
+        (d["step"], d["choice"], d["reason"]) for d in made
+    ]
 
 
 def test_it_sends_everything_where_too_little_is_kept(tmp_path):
