@@ -117,5 +117,6 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const Options& option
 PolicyRow fixed_row();
 PolicyRow schedule_row();
 PolicyRow auto_row();
+PolicyRow gravac_row();
 
 }  // namespace tidegate
