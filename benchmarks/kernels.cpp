@@ -113,7 +113,7 @@ void bench_top(const Effort& effort, const Report& report, const Torch& torch) {
                   volatile float result = sum(v.gradient);
                   (void)result;
                 }),
-            "x sum", kNone));
+            "x sum", n > 1'000'000 ? 1.25 : 1.5));
         report(row("accumulate with norms and NaN check", n, kNone,
                    compare(
                        effort.seconds, [&] { kernels::accumulate(v.gradient, 1.0f, v.residual); },

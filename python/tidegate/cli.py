@@ -295,7 +295,11 @@ def add_bench(commands) -> None:
         "  tidegate bench kernels --quick                     half a minute, rough",
     )
     add = parser.add_argument
-    add("suite", choices=("kernels", "wire"), help="compression itself, or its messages")
+    add(
+        "suite",
+        choices=("kernels", "wire", "policies"),
+        help="compression itself, its messages, or deciding",
+    )
     add("--seconds", type=positive, default=1.0, metavar="S", help="per row (%(default)s)")
     add(
         "--largest",

@@ -123,6 +123,45 @@ class AccordionBatch(Policy):
         )
 
 
+class Gravac(Policy):
+    """Climbs to stronger compression while enough of the gradient's energy is kept and it pays, and
+    falls back to `min_factor` or dense when less is. Factors say how many times less is sent.
+
+    Reacts two steps after a change at the earliest. `tidegate policies` tells what the options mean
+    and why they are what they are.
+    """
+
+    def __init__(
+        self,
+        method: str = "topk",
+        min_factor: float = 10,
+        max_factor: float = 1000,
+        climb: str = "exponential",
+        threshold: float = 0.7,
+        window: int = 500,
+        saturation: float = 0.01,
+        gain: str = "squared",
+        smooth: str = "ratio",
+        ewma_window: int = 25,
+        smoothing: float | None = None,
+    ):
+        given = {
+            "method": method,
+            "min_factor": min_factor,
+            "max_factor": max_factor,
+            "climb": climb,
+            "threshold": threshold,
+            "window": window,
+            "saturation": saturation,
+            "gain": gain,
+            "smooth": smooth,
+            "ewma_window": ewma_window,
+        }
+        if smoothing is not None:  # by default it depends on the number of ranks
+            given["smoothing"] = smoothing
+        super().__init__("gravac", {key: str(value) for key, value in given.items()})
+
+
 def _texts(**options) -> dict[str, str]:
     """As the table of policies reads them, without those that are not given."""
     words = {True: "yes", False: "no"}

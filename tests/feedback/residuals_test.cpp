@@ -114,6 +114,17 @@ TEST(Residuals, HoldWhatWasBoundOrLoaded) {
   EXPECT_FALSE(residuals.holds({}));
 }
 
+TEST(Residuals, CanBeDroppedLayerByLayer) {
+  Residuals residuals;
+  const auto bound = residuals.bind({kStem, kHead});
+  count_up(bound);
+  residuals.drop("stem");
+  residuals.drop("body");  // of which nobody has heard
+  EXPECT_TRUE(equal(bound, {0, 0, 0, 4, 5}));
+  EXPECT_TRUE(residuals.owns({kStem, kHead}, bound));
+  EXPECT_FALSE(residuals.holds({kBody}));
+}
+
 TEST(Residuals, AreVisitedByName) {
   Residuals residuals;
   count_up(residuals.bind({kStem, kHead, kBody}));

@@ -69,6 +69,7 @@ std::vector<std::unique_ptr<Policy>> one_of_each() {
   made.push_back(make_policy("schedule", {{"levels", "0 dense; 10 topk 0.1; 50 topk 0.01"}}));
   made.push_back(make_policy("accordion", {{"interval", "1"}, {"window", "5"}}));
   made.push_back(make_policy("accordion-batch", {{"interval", "1"}, {"window", "5"}}));
+  made.push_back(make_policy("gravac", {{"window", "5"}}));
   return made;
 }
 

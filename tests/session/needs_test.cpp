@@ -220,6 +220,40 @@ TEST(Sketches, AreNotMadeIfNobodyAsks) {
   EXPECT_EQ(record_of(job, 0).sketched, 0u);
 }
 
+// Records of other jobs stay as short as they were.
+TEST(Sketches, TravelOnlyIfSomebodyAsks) {
+  std::array<std::size_t, 2> bytes{};
+  for (const bool wanted : {false, true}) {
+    std::vector<std::uint64_t> seen;
+    Settings settings = telling(
+        [&](const Question& question) {
+          if (question.now.statistics) {
+            for (const Record& record : question.now.statistics->ranks) {
+              seen.push_back(record.sketched);
+            }
+          }
+          return Decision{.choice = make_choice("dense")};
+        },
+        {.sketches = wanted});
+    Session session({0, 1}, settings);
+    Vector gradient{4, 1};
+    for (int step = 0; step < 3; ++step) {
+      session.submit({.data = bytes_in(gradient), .last = true});
+      while (const auto ticket = session.next()) {
+        const Request& request = session.request(*ticket);
+        if (ticket->bucket == kStatisticsBucket) {
+          const auto& gather = std::get<AllGather>(request);
+          bytes[wanted] = gather.mine.size();
+          std::ranges::copy(gather.mine, gather.all.begin());
+        }
+        session.complete(*ticket);
+      }
+    }
+    EXPECT_EQ(seen, std::vector<std::uint64_t>{wanted});
+  }
+  EXPECT_EQ(bytes[1] - bytes[0], 4 * kSketchBuckets + 8);
+}
+
 // --- windows ---
 
 TEST(Windows, HoldTheNormsOfWhatWasAveraged) {

@@ -355,6 +355,45 @@ TEST(Parts, OfSixteenBitBucketsKeepAnFp32Residual) {
   EXPECT_EQ(job.residual(0, "b"), (Vector{0, 4}));
 }
 
+// As they do in a bucket that is sent whole: the same bytes, and the same bits.
+TEST(Parts, OfSixteenBitBucketsThatAreSentWholeGoInTheirOwnNumberType) {
+  for (const Element element : {Element::f16, Element::bf16}) {
+    const auto run = [&](const Script& script) {
+      Job job(3, scripted(script));
+      job.lay_out(0, kLayers);
+      std::vector<std::vector<std::uint16_t>> buckets;
+      for (const Vector& gradient : make_gradients(3, kElements, 1)) {
+        buckets.emplace_back();
+        for (const float value : gradient) {
+          buckets.back().push_back(element == Element::f16 ? to_f16(value) : to_bf16(value));
+        }
+      }
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        job.submit(rank, {.data = std::as_writable_bytes(std::span(buckets[rank])),
+                          .element = element,
+                          .last = true});
+      }
+      job.run();
+      Vector result;
+      for (const std::uint16_t half : buckets[0]) {
+        result.push_back(element == Element::f16 ? from_f16(half) : from_bf16(half));
+      }
+      return std::pair(result, job.at(0).totals().bytes_sent);
+    };
+    const auto divided = run([](const Question&) {
+      Decision decision = always(make_choice("dense"));
+      decision.apart = {{{1}, make_choice("topk", 0.5, "allgather", 32)}};
+      return decision;
+    });
+    const auto whole = run([](const Question&) { return always(make_choice("dense")); });
+    for (const std::size_t layer : {0, 2, 3, 4}) {
+      EXPECT_EQ(part(divided.first, layer), part(whole.first, layer)) << layer;
+    }
+    EXPECT_NE(part(divided.first, 1), part(whole.first, 1));
+    EXPECT_LT(divided.second, 1.1 * whole.second);
+  }
+}
+
 // --- residuals that are thrown away ---
 
 TEST(DroppedLayers, StartFromNothing) {

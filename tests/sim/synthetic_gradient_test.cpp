@@ -79,6 +79,16 @@ TEST(Backlog, IsReleasedByMethodsThatSendEverything) {
   EXPECT_EQ(backlog.waiting(), 0);
 }
 
+TEST(Backlog, GoesOutAtOnceIfThatIsAskedFor) {
+  Backlog backlog;
+  for (int step = 0; step < 50; ++step) backlog.exchange(1, make_choice("topk", 0.01));
+  const double waiting = backlog.waiting();
+  Choice dense = make_choice("dense");
+  dense.at_once = true;
+  EXPECT_DOUBLE_EQ(backlog.exchange(1e-6, dense), 1e-6 + waiting);
+  EXPECT_EQ(backlog.waiting(), 0);
+}
+
 TEST(GradientLaw, RefusesWhatCannotBe) {
   EXPECT_TRUE(fails(Fault::config, [] { check(GradientLaw{.half_life = 0}); }, {"half-life"}));
   EXPECT_TRUE(fails(Fault::config, [] { check(GradientLaw{.drop_factor = 2}); }, {"drop"}));

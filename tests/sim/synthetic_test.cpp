@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace {
 // One choice in all steps; remembers what it was asked.
 class Watching : public Policy {
  public:
-  explicit Watching(const Choice& choice, bool reacts = true) : choice_(choice), reacts_(reacts) {}
+  explicit Watching(const Choice& choice, bool reacts = true, bool magnitudes = false)
+      : choice_(choice), needs_{.reacts = reacts, .magnitudes = magnitudes} {}
 
   Decision decide(const Question& question) override {
     const Statistics* seen = question.now.statistics;
@@ -28,7 +30,7 @@ class Watching : public Policy {
     if (question.now.times) last_times = *question.now.times;
     return {choice_, "for a test"};
   }
-  Needs needs() const override { return {.reacts = reacts_}; }
+  Needs needs() const override { return needs_; }
 
   struct Asked {
     std::int64_t step;
@@ -41,7 +43,7 @@ class Watching : public Policy {
 
  private:
   const Choice choice_;
-  const bool reacts_;
+  const Needs needs_;
 };
 
 SyntheticJob small_job(std::int64_t steps, const char* link = "1gbit,100us") {
@@ -115,6 +117,40 @@ TEST(Synthetic, TellsNoMagnitudesWhereNothingIsSelected) {
   simulate(small_job(10), policy);
   EXPECT_EQ(policy.last_seen.ranks.at(0).magnitudes.elements(), 0);
   EXPECT_EQ(policy.last_seen.ranks.at(0).compressed, 0u);
+}
+
+TEST(Synthetic, TellsMagnitudesOfDenseStepsIfThePolicyNeedsThem) {
+  Watching policy(make_choice("dense"), true, true);
+  simulate(small_job(10), policy);
+  EXPECT_NEAR(policy.last_seen.ranks[0].magnitudes.elements(), 2.6e6, 1);
+}
+
+TEST(Synthetic, TellsTheEnergyOfAWeakerSelection) {
+  Choice choice = make_choice("topk", 0.001);
+  choice.weaker = 0.1;
+  Watching policy(choice);
+  simulate(small_job(10), policy);
+  for (const Record& record : policy.last_seen.ranks) {
+    const double total = record.sent_energy + record.residual_energy;
+    EXPECT_NEAR(record.weaker_energy / total, record.magnitudes.gain(0.1), 1e-3);
+  }
+}
+
+TEST(Synthetic, RunsGravac) {
+  for (const auto& [threshold, factors] :
+       {std::pair{"0.6", std::set<double>{10, 20, 40}}, {"0.2", {10, 20, 40, 160, 1000}}}) {
+    const auto policy = make_policy("gravac", {{"window", "20"}, {"threshold", threshold}});
+    // The longer a step waits for bytes, the more a stronger factor pays: no saturation.
+    const SyntheticOutcome outcome = simulate(small_job(200, "5mbit,100us"), *policy);
+    std::set<double> used;
+    for (const auto& [choice, steps] : outcome.choices) {
+      for (const double factor : factors) {
+        if (choice == describe(make_choice("topk", 1 / factor))) used.insert(factor);
+      }
+    }
+    EXPECT_EQ(used, factors) << testing::PrintToString(outcome.choices);
+    EXPECT_FALSE(outcome.decisions.back().reason.empty());
+  }
 }
 
 TEST(Synthetic, SendsTheBytesThatTheRoundsSay) {

@@ -9,7 +9,9 @@
 
 namespace tidegate {
 
-Round records_round() { return {Collective::all_gather, wire::slot_bytes(sizeof(Record))}; }
+Round records_round(bool sketches) {
+  return {Collective::all_gather, wire::slot_bytes(record_bytes(sketches))};
+}
 
 AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period)
     : dense_period_(reacts ? kWatchedPeriod : kDensePeriod), longest_period_(longest_period) {}
@@ -42,8 +44,9 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   double round = 0;
   double step = 0;
   bool compressed = false;
+  const Round records = records_round(statistics.ranks.front().sketched != 0);
   const double bytes =
-      static_cast<double>(records_round().bytes) * static_cast<double>(statistics.ranks.size() - 1);
+      static_cast<double>(records.bytes) * static_cast<double>(statistics.ranks.size() - 1);
   for (const Record& record : statistics.ranks) {
     // It runs behind the forward pass, so its latency costs nothing while it is shorter than that;
     // its bytes still keep others waiting.

@@ -15,7 +15,7 @@ namespace tidegate {
 inline constexpr int kStatisticsBucket = -1;
 
 // What it asks for, for whoever prices it.
-Round records_round();
+Round records_round(bool sketches = false);
 
 // Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the
 // steps between, and nothing depends on it while everything is dense.

@@ -38,14 +38,14 @@ std::string milliseconds(Seconds seconds) { return shown(seconds.count() * 1e3) 
 struct Rules {
   bool to_target = false;
   double patience = 1;
-  double tolerance = 0.05;
+  double tolerance = 0.08;
   double selecting = 0.1;
   double critical = 0.5;
   std::int64_t horizon = 0;
   double ending = 0.02;
   double margin = 0.03;
   double worth = 0.01;
-  double hidden = 0.002;
+  double hidden = 0.9;
   double guard = 1.25;
   std::int64_t pause = 200;
   std::int64_t shortest_wait = 8;
@@ -103,12 +103,13 @@ class Auto : public Policy {
     if (question.now.ranks == 1) return {dense(), "one rank has nobody to share with"};
     if (!plan_) return {dense(), "nothing is known of the network yet"};
     const bool first = static_cast<std::size_t>(question.bucket) < plan_->count;
-    return {first ? plan_->first : plan_->choice, reason_};
+    return {first ? plan_->first : plan_->choice, reason_ + also_};
   }
 
   Notes remember() const override {
     Notes notes;
     book_.remember(notes);
+    trend_.remember(notes);
     if (plan_) {
       const Choice& choice = plan_->choice;
       notes["choice"] = {static_cast<double>(number_of(choice)), static_cast<double>(plan_->since)};
@@ -118,6 +119,7 @@ class Auto : public Policy {
 
   void recall(const Notes& notes) override {
     book_.recall(notes);
+    trend_.recall(notes);
     const auto found = notes.find("choice");
     if (found == notes.end() || found->second.size() != 2) return;
     const auto number = static_cast<std::size_t>(found->second[0]);
@@ -192,7 +194,33 @@ class Auto : public Policy {
     if (now.step < plan_->since + wait || now.step < looked_at_ + rules_.shortest_wait) {
       return std::nullopt;
     }
+    const Inputs inputs = inputs_of(now);
+    const bool nothing_new = reviewed_ && inputs.about(*reviewed_) &&
+                             now.step < looked_at_ + kLookAnyway * rules_.longest_wait;
+    if (nothing_new) return std::nullopt;
+    reviewed_ = inputs;
     return "review";
+  }
+
+  // What a decision depends on and what changes slowly: while all of it is as it was, so is the
+  // outcome.
+  struct Inputs {
+    std::array<double, 5> values{};
+    bool about(const Inputs& other) const {
+      constexpr double kAlike = 0.05;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double larger = std::max(std::abs(values[i]), std::abs(other.values[i]));
+        if (std::abs(values[i] - other.values[i]) > kAlike * larger) return false;
+      }
+      return true;
+    }
+  };
+
+  Inputs inputs_of(const Situation& now) const {
+    const Link& link = now.network->link();
+    return {{link.bytes_per_second, link.latency.count(),
+             now.times ? now.times->compute().count() : 0, patience(now),
+             patience(now) + book_.expect(plan_->choice, now.step).backlog}};
   }
 
   // Steps take much longer than modelled.
@@ -241,11 +269,30 @@ class Auto : public Policy {
   // Seconds for what a dense step learns. Where nothing is gained by sending less, this prefers
   // what is milder.
   double score(const Candidate& candidate) const {
-    const double step = candidate.outlook.step.count() * (1 + candidate.slowdown);
-    if (candidate.choice.method->name == "dense") return step;
-    if (!candidate.choice.method->error_feedback) return step * (1 + rules_.worth);
+    return candidate.outlook.step.count() * weight(candidate);
+  }
+
+  double weight(const Candidate& candidate) const {
+    const Method& method = *candidate.choice.method;
+    const double learning = 1 + candidate.slowdown;
+    if (method.name == "dense") return learning;
+    if (!method.error_feedback) return learning * (1 + rules_.worth);
     const bool doubted = now_ < doubted_until_ && !measured_.contains(describe(candidate.choice));
-    return step * (1 + rules_.worth) * (doubted ? doubt_ : 1);
+    return learning * (1 + rules_.worth) * (doubted ? doubt_ : 1);
+  }
+
+  // Candidates that send fewer bytes than another and still occupy the wire for longer, because few
+  // ranks send them: with those a slower link could make ranks send more.
+  void leave_out_the_badly_carried(std::vector<Candidate>& all) const {
+    const auto badly = [&](const Candidate& one) {
+      return std::ranges::any_of(all, [&](const Candidate& other) {
+        return other.outlook.bytes_sent > one.outlook.bytes_sent &&
+               weight(other) * other.outlook.sending < weight(one) * one.outlook.sending;
+      });
+    };
+    std::vector<Candidate> left;
+    std::ranges::remove_copy_if(all, std::back_inserter(left), badly);
+    all = std::move(left);
   }
 
   bool tolerable(const Candidate& candidate) const {
@@ -266,6 +313,7 @@ class Auto : public Policy {
       candidate.outlook = model.rough(choice);
       all.push_back(candidate);
     }
+    leave_out_the_badly_carried(all);
     std::ranges::stable_sort(all, {}, [this](const Candidate& each) { return score(each); });
     if (all.size() > kLookedAtClosely) all.resize(kLookedAtClosely);
     add_whole(all);
@@ -320,6 +368,7 @@ class Auto : public Policy {
     }
     times_.clear();
     recent_.clear();
+    reviewed_.reset();
     plan_ = Plan{.choice = best.choice, .since = now.step};
   }
 
@@ -328,7 +377,9 @@ class Auto : public Policy {
     return !choice.method->whole || choice.method->name == "dense";
   }
 
-  // The first buckets may go whole if the step becomes no longer by it: then nothing of them waits.
+  // All buckets but the last go whole where that hides behind the computation: then nothing of them
+  // waits. It depends on the network and the computation alone, so that a slower link never sends
+  // more.
   void refine(const Situation& now, const JobModel& model, const Choice& choice,
               const Outlook& outlook) {
     plan_->buckets = now.buckets.size();
@@ -336,28 +387,14 @@ class Auto : public Policy {
     plan_->first = choice;
     plan_->count = 0;
     plan_->share = 1;
-    if (!choice.method->error_feedback || model.buckets() < 2) return;
-    const Seconds limit = outlook.step * (1 + rules_.hidden);
-    for (const Choice& whole : {dense(), make_choice("bf16", 1, "engine")}) {
-      std::size_t low = 0;
-      std::size_t high = model.buckets() - 1;
-      while (low < high) {
-        const std::size_t middle = (low + high + 1) / 2;
-        if (model.divided(whole, middle, choice).step <= limit) {
-          low = middle;
-        } else {
-          high = middle - 1;
-        }
-      }
-      if (low > 0) {
-        plan_->first = whole;
-        plan_->count = low;
-        plan_->share = share_after(now.buckets, low);
-        reason_ += concat("; the first ", low, " buckets hide behind the computation and go by ",
-                          whole.method->name);
-        return;
-      }
-    }
+    also_.clear();
+    const Choice whole = make_choice("bf16", 1, "engine");
+    if (!choice.method->error_feedback || !model.all_but_last_hide(whole, rules_.hidden)) return;
+    plan_->first = whole;
+    plan_->count = model.buckets() - 1;
+    plan_->share = share_after(now.buckets, plan_->count);
+    plan_->expected = model.divided(whole, plan_->count, choice).step;
+    also_ = "; all buckets but the last hide behind the computation and go by bf16";
   }
 
   static double share_after(std::span<const Shape> buckets, std::size_t count) {
@@ -437,6 +474,7 @@ class Auto : public Policy {
     std::int64_t length = 0;
   };
 
+  static constexpr std::int64_t kLookAnyway = 8;       // longest waits
   static constexpr std::size_t kRecent = 5;            // records that a median is taken of
   static constexpr std::size_t kEnough = 2;            // before the guard judges
   static constexpr std::size_t kLookedAtClosely = 12;  // candidates, of those seen from afar
@@ -447,6 +485,7 @@ class Auto : public Policy {
   GradientTrend trend_;
   std::optional<Plan> plan_;
   std::string reason_;
+  std::string also_;  // of the first buckets
   double backlog_ = 0;
   std::vector<double> recent_;               // backlogs of the choice in use
   std::vector<double> times_;                // seconds of steps by the choice in use
@@ -455,7 +494,8 @@ class Auto : public Policy {
   std::int64_t network_changes_ = 0;
   std::int64_t now_ = 0;  // the step
   std::int64_t looked_at_ = 0;
-  double doubt_ = 1;  // factor on what is modelled and was never measured
+  std::optional<Inputs> reviewed_;  // when it was looked at last, since the last move
+  double doubt_ = 1;                // factor on what is modelled and was never measured
   std::int64_t doubted_until_ = 0;
 };
 
@@ -501,8 +541,8 @@ PolicyRow auto_row() {
            {"patience", "",
             "steps' worth of waiting energy that the optimiser puts up with (sgd 20, others 1): "
             "learning slows down by ln(1 + backlog / patience)"},
-           {"tolerance", "0.05",
-            "largest slowdown of learning for keep-quality; a twentieth of the steps is less than "
+           {"tolerance", "0.08",
+            "largest slowdown of learning for keep-quality; a twelfth of the steps is less than "
             "what another seed changes"},
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
@@ -516,8 +556,9 @@ PolicyRow auto_row() {
            {"ending", "0.02", "share of the horizon at its end in which patience runs out"},
            {"margin", "0.03", "a choice is left only for one that is faster by this much"},
            {"worth", "0.01", "what compression must gain before it is preferred to sending all"},
-           {"hidden", "0.002",
-            "the first buckets go whole if steps become longer by no more than this"},
+           {"hidden", "0.9",
+            "all buckets but the last go by bf16 if that takes no more than this share of the time "
+            "between the first and the last"},
            {"guard", "1.25",
             "steps that take longer than modelled by this factor are not believed"},
            {"pause", "200", "steps before a choice that disappointed is tried again; then doubled"},

@@ -18,18 +18,29 @@ constexpr double kRankPower = -1.5;
 // The random walk's prediction of a selection was low by about this factor where it was measured.
 constexpr double kSelectionLevel = 4;
 
-// By owners only the largest of the sum is delivered: of four ranks about half as much.
-constexpr double kByOwners = 2;
+// What waits behind a selection of which less is delivered, over what waits behind one of each
+// rank's own: by owners only the largest of the sum, and with one root for all, what others hold
+// elsewhere.
+constexpr double kDeliveredLess = 2;
+
+// Methods that select wait alike, whatever finds their threshold: what is learned from one holds
+// for all.
+std::string family_of(const Choice& choice) {
+  return choice.method->level == Level::ratio ? "selection" : std::string(choice.method->name);
+}
+
+// In units of its family.
+double share_of(const Choice& choice) {
+  if (choice.method->level != Level::ratio) return 1;
+  const bool own_choice = choice.route == Route::all_gather;
+  return own_choice ? 1 : kDeliveredLess;
+}
 
 // Steps for which a measurement speaks for its level.
 constexpr std::int64_t kMemory = 300;
 
 constexpr std::string_view kNote = "backlog of ";
-
-// Levels of one method on one kind of route are alike.
-std::string name_of(const Choice& choice) {
-  return concat(choice.method->name, delivers_less(choice) ? " by owners" : "");
-}
+constexpr std::string_view kGradient = "magnitudes";
 
 double level_of(const Choice& choice) {
   switch (choice.method->level) {
@@ -67,7 +78,7 @@ void BacklogBook::set_gradient(const Histogram& gradient) {
 }
 
 void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
-  measured_[name_of(used)][level_of(used)] = {backlog, step};
+  measured_[family_of(used)][level_of(used)] = {backlog / share_of(used), step};
 }
 
 double BacklogBook::predict(const Choice& choice) const {
@@ -77,26 +88,35 @@ double BacklogBook::predict(const Choice& choice) const {
   }
   if (!method.predict_backlog) return 0;
   const double predicted = method.predict_backlog(choice, gradient_);
-  const double level = method.level == Level::ratio ? kSelectionLevel : 1;
-  return predicted * level * (delivers_less(choice) ? kByOwners : 1);
+  // Of methods with one root the row itself tells what it delivers less.
+  const double less = delivers_less(choice) ? kDeliveredLess : 1;
+  return predicted * less * (method.level == Level::ratio ? kSelectionLevel : 1);
 }
 
 Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
-  const auto found = measured_.find(name_of(choice));
+  const auto found = measured_.find(family_of(choice));
   if (found == measured_.end()) return {predict(choice), false};
   const Levels& levels = found->second;
   const double here = level_of(choice);
   const auto same = levels.find(here);
   if (same != levels.end() && step < same->second.step + kMemory) {
-    return {same->second.backlog, true};
+    return {share_of(choice) * same->second.backlog, true};
   }
   const auto newest =
       std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
   const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
-  return {newest->second.backlog * std::pow(here / newest->first, power), true};
+  return {share_of(choice) * newest->second.backlog * std::pow(here / newest->first, power), true};
 }
 
 void BacklogBook::remember(Notes& notes) const {
+  if (gradient_known_) {
+    std::vector<double>& bins = notes[std::string(kGradient)];
+    for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
+      if (gradient_.counts[bin] == 0) continue;
+      bins.insert(bins.end(),
+                  {static_cast<double>(bin), gradient_.counts[bin], gradient_.energies[bin]});
+    }
+  }
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];
     for (const auto& [level, entry] : levels) {
@@ -107,6 +127,16 @@ void BacklogBook::remember(Notes& notes) const {
 
 void BacklogBook::recall(const Notes& notes) {
   measured_.clear();
+  if (const auto found = notes.find(std::string(kGradient)); found != notes.end()) {
+    Histogram gradient;
+    for (std::size_t i = 0; i + 2 < found->second.size(); i += 3) {
+      const auto bin = static_cast<std::size_t>(found->second[i]);
+      if (bin >= Histogram::kBins) continue;
+      gradient.counts[bin] = static_cast<float>(found->second[i + 1]);
+      gradient.energies[bin] = static_cast<float>(found->second[i + 2]);
+    }
+    set_gradient(gradient);
+  }
   for (const auto& [key, values] : notes) {
     if (!key.starts_with(kNote)) continue;
     for (std::size_t i = 0; i + 2 < values.size(); i += 3) {

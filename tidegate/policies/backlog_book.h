@@ -48,7 +48,7 @@ class BacklogBook {
   double guess_;
   Histogram gradient_;
   bool gradient_known_ = false;
-  std::map<std::string, Levels> measured_;  // by method
+  std::map<std::string, Levels> measured_;  // by family of methods
 };
 
 }  // namespace tidegate

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "tidegate/policies/statistics.h"
+#include "tidegate/policies/policy.h"
 
 namespace tidegate {
 
@@ -52,7 +52,26 @@ class GradientTrend {
 
   bool critical() const { return critical_; }
 
+  void remember(Notes& notes) const {
+    notes[kNote] = {static_cast<double>(began_),   energy_,
+                    static_cast<double>(records_), before_,
+                    static_cast<double>(drops_),   critical_ ? 1.0 : 0.0};
+  }
+  void recall(const Notes& notes) {
+    const auto found = notes.find(kNote);
+    if (found == notes.end() || found->second.size() != 6) return;
+    const std::vector<double>& values = found->second;
+    began_ = static_cast<std::int64_t>(values[0]);
+    energy_ = values[1];
+    records_ = static_cast<std::int64_t>(values[2]);
+    before_ = values[3];
+    drops_ = static_cast<std::uint64_t>(values[4]);
+    critical_ = values[5] != 0;
+  }
+
  private:
+  static constexpr const char* kNote = "trend";
+
   void begin(std::int64_t step) {
     began_ = step;
     energy_ = 0;

@@ -55,6 +55,7 @@ void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed&
   }
   exchange.timing.ready = bucket.ready;
   outlook.bytes_sent += exchange.bytes_sent;
+  for (const Price& round : exchange.timing.rounds) outlook.sending += round.sending;
   timings.push_back(std::move(exchange.timing));
 }
 
@@ -83,6 +84,22 @@ Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& 
   }
   outlook.step = model_step(timings, compute_, now_.depth).total;
   return outlook;
+}
+
+bool JobModel::all_but_last_hide(const Choice& choice, double share) const {
+  if (buckets_.size() < 2) return false;
+  const CodecSpeed speed = speed_of(choice);
+  Outlook unused;
+  std::vector<BucketTiming> timings;
+  for (const Bucket& bucket : std::span(buckets_).first(buckets_.size() - 1)) {
+    add(bucket, choice, speed, timings, unused);
+  }
+  Seconds taken{0};
+  for (const BucketTiming& timing : timings) {
+    for (const Price& round : timing.rounds) taken += round.total();
+    taken += timing.compress + timing.decode;
+  }
+  return taken <= share * (buckets_.back().ready - buckets_.front().ready);
 }
 
 }  // namespace tidegate

@@ -14,6 +14,7 @@ namespace tidegate {
 struct Outlook {
   Seconds step{0};
   double bytes_sent = 0;  // by one rank
+  Seconds sending{0};     // for which bytes occupy the wire
 };
 
 class JobModel {
@@ -27,6 +28,9 @@ class JobModel {
   // many choices can be looked at.
   Outlook rough(const Choice& choice) const;
   Outlook uniform(const Choice& choice) const;
+  // Whether all buckets but the last would be through by this choice, one after another, within a
+  // share of the time between the first and the last.
+  bool all_but_last_hide(const Choice& choice, double share) const;
   // The first buckets by one choice, the others by another.
   Outlook divided(const Choice& first, std::size_t count, const Choice& others) const;
 

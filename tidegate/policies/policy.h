@@ -121,5 +121,6 @@ PolicyRow schedule_row();
 PolicyRow accordion_row();
 PolicyRow accordion_batch_row();
 PolicyRow auto_row();
+PolicyRow gravac_row();
 
 }  // namespace tidegate

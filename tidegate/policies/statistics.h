@@ -83,6 +83,11 @@ static_assert(std::is_trivially_copyable_v<Record> &&
                                     2 * 2 * kSketchBuckets);
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");
 
+// What travels of it: sketches come last, and are left out if no policy wants them.
+constexpr std::size_t record_bytes(bool sketches) {
+  return sketches ? sizeof(Record) : offsetof(Record, sketched);
+}
+
 struct Statistics {
   std::int64_t step = -1;
   std::vector<Record> ranks;

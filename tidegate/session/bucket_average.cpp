@@ -146,6 +146,15 @@ const Choice* BucketAverage::whole_choice(Element element) const {
   return alike ? &choice : nullptr;
 }
 
+// The way back from fp32 is exact then: a part is what the same layers of a whole bucket would be.
+Choice BucketAverage::choice_of(const Part& part, Element element) {
+  Choice choice = part.choice;
+  if (!part.excluded && is_native(element, choice)) {
+    choice.method = &find_method(element == Element::f16 ? "fp16" : "bf16");
+  }
+  return choice;
+}
+
 std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready) const {
   if (ready.foreign) return {{Collective::foreign, 0, Route::engine}};
   if (const Choice* choice = whole_choice(ready.element)) {
@@ -155,7 +164,8 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready) const {
   }
   std::vector<Round> rounds;
   for (const Part& part : parts_) {
-    for (const Round& round : part.average->rounds(part.choice)) rounds.push_back(round);
+    const Choice choice = choice_of(part, ready.element);
+    for (const Round& round : part.average->rounds(choice)) rounds.push_back(round);
   }
   return rounds;
 }
@@ -171,7 +181,8 @@ Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step, Wanted wan
   }
   for (Part& part : parts_) {
     // A histogram of magnitudes tells what compression would do: to layers that may be compressed.
-    part.average->begin_step(part.choice, {wanted.magnitudes && !part.excluded, wanted.sketches});
+    part.average->begin_step(choice_of(part, ready.element),
+                             {wanted.magnitudes && !part.excluded, wanted.sketches});
   }
 
   // 1. The gradient as fp32: the caller's own memory, or a widened copy.
@@ -195,7 +206,7 @@ Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step, Wanted wan
     if (native) co_return;
   } else {
     for (Part& part : parts_) {
-      Exchange inner = exchange_part(gradient, part, step, ready.loss_scale);
+      Exchange inner = exchange_part(gradient, part, ready, step);
       while (inner.advance()) co_yield inner.request();
       add(part.average->report(), report_);
     }
@@ -232,8 +243,8 @@ Exchange BucketAverage::exchange_whole(std::span<float> gradient, Choice choice,
   add_parts_to_report();
 }
 
-Exchange BucketAverage::exchange_part(std::span<float> gradient, Part& part, std::int64_t step,
-                                      float loss_scale) {
+Exchange BucketAverage::exchange_part(std::span<float> gradient, Part& part, ReadyBucket ready,
+                                      std::int64_t step) {
   const bool together = part.runs.size() == 1;
   std::span<float> own = gradient.subspan(part.runs[0].offset, part.runs[0].elements);
   if (!together) {
@@ -243,7 +254,8 @@ Exchange BucketAverage::exchange_part(std::span<float> gradient, Part& part, std
     gather(gradient, part.runs, packed_);
     own = packed_;
   }
-  Exchange inner = part.average->average(own, part.choice, step, loss_scale);
+  Exchange inner =
+      part.average->average(own, choice_of(part, ready.element), step, ready.loss_scale);
   while (inner.advance()) co_yield inner.request();
   if (!together) scatter(packed_, part.runs, gradient);
 }

@@ -94,12 +94,14 @@ class BucketAverage {
   // By what the whole bucket goes as it is, because all its parts do and need not be told apart;
   // null if there is no such choice.
   const Choice* whole_choice(Element element) const;
+  // The part's own, but for 16 bits that are sent whole: those go as they are.
+  static Choice choice_of(const Part& part, Element element);
   Exchange exchange_native(std::span<float> gradient, ReadyBucket ready, Route route,
                            std::int64_t step);
   Exchange exchange_whole(std::span<float> gradient, Choice choice, std::int64_t step,
                           float loss_scale);
-  Exchange exchange_part(std::span<float> gradient, Part& part, std::int64_t step,
-                         float loss_scale);
+  Exchange exchange_part(std::span<float> gradient, Part& part, ReadyBucket ready,
+                         std::int64_t step);
   void release_all_into(std::span<float> gradient, std::int64_t step, float loss_scale);
   // What the parts know when something else was sent for them all.
   void add_parts_to_report();

@@ -78,7 +78,7 @@ Session::Session(Place place, Settings settings)
               Workers(checked_threads(settings_.threads)),
               {},
               {}},
-      statistics_(place, needs_.reacts, needs_.window.has_value()),
+      statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value()),
       learned_(extent()),
       windows_(needs_.window) {
   if (settings_.depth < 1) {
@@ -174,7 +174,7 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
     if (const auto of = statistics_.complete()) {
-      learned_.transfers().note(*of, ticket, records_round(), took);
+      learned_.transfers().note(*of, ticket, records_round(needs_.sketches), took);
     }
     last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;

@@ -8,19 +8,18 @@
 namespace tidegate {
 namespace {
 
-constexpr std::size_t kSlot = wire::slot_bytes(sizeof(Record));
-
 wire::Stamp stamp_of(std::int64_t step, int rank) {
   return {.kind = wire::Kind::record, .step = step, .bucket = kStatisticsBucket, .rank = rank};
 }
 
 }  // namespace
 
-StatisticsRound::StatisticsRound(Place place, bool reacts, bool events)
+StatisticsRound::StatisticsRound(Place place, bool reacts, bool sketches, bool events)
     : place_(place),
+      record_bytes_(record_bytes(sketches)),
       records_(reacts || events, events ? kLongestEventPeriod : kLongestPeriod),
-      mine_(kSlot),
-      all_(kSlot * static_cast<std::size_t>(place.ranks)) {}
+      mine_(wire::slot_bytes(record_bytes_)),
+      all_(mine_.size() * static_cast<std::size_t>(place.ranks)) {}
 
 void StatisticsRound::contribute(const Record& record) {
   queued_ = record;
@@ -29,7 +28,7 @@ void StatisticsRound::contribute(const Record& record) {
 
 void StatisticsRound::issue() {
   wire::encode_record(mine_, stamp_of(queued_->step, place_.rank),
-                      std::as_bytes(std::span(&*queued_, 1)));
+                      std::as_bytes(std::span(&*queued_, 1)).first(record_bytes_));
   in_flight_ = queued_->step;
   queued_.reset();
   request_ = AllGather{std::as_bytes(mine_.span()), all_};
@@ -38,10 +37,11 @@ void StatisticsRound::issue() {
 std::optional<std::int64_t> StatisticsRound::complete() {
   Statistics statistics{.step = *in_flight_, .ranks = {}};
   statistics.ranks.resize(static_cast<std::size_t>(place_.ranks));
+  const std::size_t slot = mine_.size();
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
-    wire::decode_record(all_.span().subspan(rank * kSlot, kSlot),
-                        stamp_of(*in_flight_, static_cast<int>(rank)),
-                        std::as_writable_bytes(std::span(&statistics.ranks[rank], 1)));
+    const auto record = std::as_writable_bytes(std::span(&statistics.ranks[rank], 1));
+    wire::decode_record(all_.span().subspan(rank * slot, slot),
+                        stamp_of(*in_flight_, static_cast<int>(rank)), record.first(record_bytes_));
   }
   in_flight_.reset();
   if (void_rounds_ > 0) {

@@ -15,9 +15,9 @@ namespace tidegate {
 
 class StatisticsRound {
  public:
-  // reacts = the policy acts on what it sees, so records must not be rare; events = it waits for
-  // events that they tell of, so they must come soon.
-  StatisticsRound(Place place, bool reacts, bool events = false);
+  // reacts = the policy acts on what it sees, so records must not be rare; sketches = they are part
+  // of its records; events = it waits for events that they tell of, so they must come soon.
+  StatisticsRound(Place place, bool reacts, bool sketches = false, bool events = false);
 
   void watch() { records_.watch(); }
 
@@ -46,6 +46,7 @@ class StatisticsRound {
 
  private:
   const Place place_;
+  const std::size_t record_bytes_;
   std::optional<Record> queued_;
   std::optional<std::int64_t> in_flight_;  // the step whose records are on their way
   int void_rounds_ = 0;                    // of those queued and in flight

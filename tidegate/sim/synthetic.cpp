@@ -235,13 +235,18 @@ class Simulation {
     const double incoming = energy * elements;
     const double before = bucket.backlog.waiting();
     record.gradient_energy += incoming;
+    if (bucket.present->weaker > 0) {
+      Choice weaker = *bucket.present;
+      weaker.ratio = weaker.weaker;
+      record.weaker_energy += synthetic_gain(weaker).value_or(1.0) * (incoming + before);
+    }
     record.sent_energy += bucket.backlog.exchange(incoming, *bucket.present);
     record.residual_energy += bucket.backlog.waiting();
     record.bytes_sent += bucket.bytes_sent;
     record.compress_seconds += bucket.codec.compress.count();
     record.decode_seconds += bucket.codec.decode.count();
     if (method.error_feedback) record.compressed = 1;
-    if (method.level == Level::ratio && method.error_feedback) {
+    if ((method.level == Level::ratio && method.error_feedback) || policy_.needs().magnitudes) {
       searched_elements_ += elements;
       searched_energy_ += incoming + before;
     }
@@ -267,6 +272,7 @@ class Simulation {
       record.gradient_energy *= loudness;
       record.sent_energy *= loudness;
       record.residual_energy *= loudness;
+      record.weaker_energy *= loudness;
       const double first = buckets_.front().ready;
       if (!computed_before_.empty()) {
         // From the first bucket of the step before to the first of this one.

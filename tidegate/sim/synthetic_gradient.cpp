@@ -93,8 +93,9 @@ std::optional<double> synthetic_gain(const Choice& choice) {
 
 double Backlog::exchange(double gradient_energy, const Choice& choice) {
   if (!choice.method->error_feedback) {
-    const double share =
+    double share =
         waiting_ > 0 ? std::min(1.0, kReleaseLimit * std::sqrt(gradient_energy / waiting_)) : 0.0;
+    if (choice.at_once) share = 1;
     const double released = share * share * waiting_;
     waiting_ *= (1 - share) * (1 - share);
     return gradient_energy + released;
