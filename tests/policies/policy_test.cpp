@@ -67,6 +67,7 @@ std::vector<std::unique_ptr<Policy>> one_of_each() {
   std::vector<std::unique_ptr<Policy>> made;
   made.push_back(make_policy("fixed", {{"method", "topk"}, {"ratio", "0.01"}}));
   made.push_back(make_policy("schedule", {{"levels", "0 dense; 10 topk 0.1; 50 topk 0.01"}}));
+  made.push_back(make_policy("flexible", {{"warmup", "20"}}));
   return made;
 }
 

@@ -8,7 +8,7 @@
 namespace tidegate {
 
 std::span<const PolicyRow> policies() {
-  static const std::array table = {fixed_row(), schedule_row(), auto_row()};
+  static const std::array table = {fixed_row(), schedule_row(), flexible_row(), auto_row()};
   return table;
 }
 

@@ -116,6 +116,7 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const Options& option
 // The rows, each in the file of its name.
 PolicyRow fixed_row();
 PolicyRow schedule_row();
+PolicyRow flexible_row();
 PolicyRow auto_row();
 
 }  // namespace tidegate
