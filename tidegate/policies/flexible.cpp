@@ -62,22 +62,24 @@ bool differs(double was, double is, double share) {
   return was != is && std::max(was, is) > (1 + share) * std::min(was, is);
 }
 
-std::string moved(const char* what, double was, double is, const char* unit) {
-  return concat("the ", what, is < was ? " fell" : " rose", " from ", three_digits(was), " to ",
-                three_digits(is), unit);
+std::string rate_in_words(double bytes_per_second) {
+  const double mbit = bytes_per_second * 8 / 1e6;
+  return mbit < 1e3 ? concat(three_digits(mbit), " Mbit/s")
+                    : concat(three_digits(mbit / 1e3), " Gbit/s");
 }
+
+std::string time_in_words(double seconds) { return concat(three_digits(1e3 * seconds), " ms"); }
 
 // How a link is not what it was, in words; empty if it is.
 std::string difference(const Link& was, const Link& is, double share) {
   std::string text;
-  if (differs(was.bytes_per_second, is.bytes_per_second, share)) {
-    text = moved("rate of the link", was.bytes_per_second * 8e-9, is.bytes_per_second * 8e-9,
-                 " Gbit/s");
-  }
-  if (differs(was.latency.count(), is.latency.count(), share)) {
-    text += concat(text.empty() ? "" : " and ",
-                   moved("latency", was.latency.count() * 1e3, is.latency.count() * 1e3, " ms"));
-  }
+  const auto compare = [&](const char* what, double before, double after, auto in_words) {
+    if (!differs(before, after, share)) return;
+    text += concat(text.empty() ? "" : " and ", what, after < before ? " fell" : " rose", " from ",
+                   in_words(before), " to ", in_words(after));
+  };
+  compare("the rate of the link", was.bytes_per_second, is.bytes_per_second, rate_in_words);
+  compare("the latency", was.latency.count(), is.latency.count(), time_in_words);
   return text;
 }
 
@@ -87,7 +89,7 @@ std::string name_of(const Choice& choice) {
 
 // A cost of CollectiveCosts.
 std::string in_words(double cost, const Situation& now) {
-  return now.network ? concat(three_digits(1e3 * cost), " ms") : concat(std::round(cost), " bytes");
+  return now.network ? time_in_words(cost) : concat(std::round(cost), " bytes");
 }
 
 class Flexible : public Policy {
