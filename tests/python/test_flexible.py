@@ -16,6 +16,7 @@ from pymoo.operators.crossover.sbx import SBX
 from pymoo.operators.mutation.pm import PM
 from pymoo.operators.sampling.rnd import FloatRandomSampling
 from pymoo.optimize import minimize
+from scipy.optimize import curve_fit
 from test_virtual_cluster import make_task
 from training import digest
 
@@ -77,7 +78,7 @@ def paper_rows():
 @pytest.mark.parametrize("link", ["25gbit,1ms", "1gbit,50ms"])
 @pytest.mark.parametrize("row", paper_rows(), ids=lambda row: row["parameters"])
 def test_solution_is_that_of_the_papers_genetic_search(row, link):
-    """40 points on the front are a coarse grid: neighbours are up to a sixth apart."""
+    """40 points on the front are a coarse grid: up to 7 % off here."""
     gains = [float(row[f"gain_{ratio}"]) for ratio in RATIOS]
     network = _core.Network(8, 8, link)
 
@@ -93,7 +94,45 @@ def test_solution_is_that_of_the_papers_genetic_search(row, link):
     direct = _core.best_ratio(fine, seconds, [gain(ratio) for ratio in fine])
     genetic = genetic_ratio(lambda c: np.interp(c, fine, seconds), gain)
     print(f"{row['parameters']} parameters, {link}: {direct:.4f} direct, {genetic:.4f} genetic")
-    assert genetic == pytest.approx(direct, rel=0.2)
+    assert genetic == pytest.approx(direct, rel=0.1)
+
+
+def paper_milliseconds(parameters: float, latency: float, gigabits: float, ratio: float) -> float:
+    """Of the cheapest of all-gather, AR-Topk by ring and by tree: the paper's formulas, 8 workers,
+    latency in ms."""
+    workers, logarithm = 8, 3
+    sent = 1e3 * 4 * parameters * ratio * 8 / (gigabits * 1e9)
+    return min(
+        latency * logarithm + 2 * sent * (workers - 1),
+        latency * (2 * (workers - 1) + logarithm)
+        + sent * (2 * (workers - 1) / workers + logarithm),
+        3 * latency * logarithm + 3 * sent * logarithm,
+    )
+
+
+@pytest.mark.parametrize("row", paper_rows(), ids=lambda row: row["parameters"])
+def test_published_ratios_are_those_of_the_authors_fitted_times(row):
+    """They fit an exponential of the ratio to the five modelled times, which are pieces of lines.
+    That alone moves the solution up, to where their densities peak (0.011 to 0.029)."""
+    candidates = [0.001, 0.004, 0.011, 0.033, 0.1]
+    fine = list(np.geomspace(RATIOS[0], RATIOS[-1], 200))
+    gains = [
+        _core.interpolate_gain(RATIOS, [float(row[f"gain_{r}"]) for r in RATIOS], c) for c in fine
+    ]
+    for link in [(1, 25), (1, 1), (50, 1), (50, 25), (8, 10), (32, 1)]:
+        times = [paper_milliseconds(float(row["parameters"]), *link, c) for c in candidates]
+
+        def exponential(ratio, v1, v2):
+            return v2 * np.exp(v1 * np.asarray(ratio)) - 1
+
+        fitted, _ = curve_fit(exponential, candidates, times, p0=[10, times[0] + 1], maxfev=20000)
+        lines = [paper_milliseconds(float(row["parameters"]), *link, c) for c in fine]
+        direct = _core.best_ratio(fine, lines, gains)
+        through_fit = _core.best_ratio(fine, list(exponential(fine, *fitted)), gains)
+        print(f"{row['parameters']} parameters, {link}: {direct:.4f}, fitted {through_fit:.4f}")
+        assert 0.0065 < direct < 0.0165
+        assert 0.011 < through_fit < 0.029
+        assert through_fit > direct
 
 
 def test_solver_refuses_tables_that_do_not_fit():

@@ -261,8 +261,9 @@ class Flexible : public Policy {
     times_seen_ = 0;
     solved_for_.reset();
     if (now.network) solved_for_ = now.network->link();
-    reason_ = concat(why, ": ratio ", ratio_, " with gain ", three_digits(gain(ratio_)), " by ",
-                     name_of(choice_), " takes ", in_words(cost_, now));
+    reason_ =
+        concat(why, ": ratio ", ratio_, " (gain ", three_digits(gain(ratio_)),
+               " of all buckets as one) by ", name_of(choice_), " takes ", in_words(cost_, now));
   }
 
   // At the present ratio, by the link as it is measured now.
