@@ -70,6 +70,16 @@ TEST(CollectiveCosts, CountWhatCompressingTakesBetweenTheLevelsItIsKnownFor) {
   }
 }
 
+TEST(CollectiveCosts, AreKnownForOtherChoicesToo) {
+  const Network network(4, link_of(1, 1));
+  const std::array shapes = {Shape{100'000, 4, {}}};
+  const Choice dense = make_choice("dense");
+  const CodecSpeeds speeds = {{describe(dense), CodecSpeed(Route::engine, {1e-6, 0, 1e-6, 0})}};
+  const Situation now{.ranks = 4, .network = &network, .speeds = &speeds, .buckets = shapes};
+  EXPECT_DOUBLE_EQ(CollectiveCosts(now, "artopk-star").of(dense),
+                   0.2 + price(exchange_rounds(shapes[0], dense), network).total().count());
+}
+
 TEST(CollectiveCosts, RiseWithTheRatio) {
   for (const double gigabits : {0.1, 1.0, 25.0}) {
     const Network network(8, link_of(1, gigabits));

@@ -125,7 +125,7 @@ TEST(Flexible, WarmsUpByTheCheapest) {
       for (const Choice& other :
            {make_choice("topk", ratio, "allgather"), make_choice("artopk-star", ratio, "ring"),
             make_choice("artopk-star", ratio, "tree"), make_choice("dense")}) {
-        if (step == 0 && other.method->name != "dense") continue;
+        if (step == 0 && other.method->name != "dense") continue;  // everything at first
         EXPECT_LE(taken.count(),
                   price(exchange_rounds(shapes[0], other), network).total().count() * 1.0001)
             << describe(choice) << " and not " << describe(other) << " of " << ranks;

@@ -142,19 +142,20 @@ def test_solver_refuses_tables_that_do_not_fit():
 
 # --- in a virtual cluster ---
 
-FASTER, SLOWER = (3e6, 1e-3), (1e5, 1e-3)  # bytes per second, seconds of latency
+RANKS = 8
+FASTER, SLOWER = (3e6, 3e-3), (1e5, 3e-3)  # bytes per second, seconds of latency
 
 
 def make_wide_task():
-    """Enough elements for the rate of the link to matter."""
+    """Messages much longer than records, so that transfers tell latency and rate apart."""
     torch.manual_seed(0)
-    model = torch.nn.Linear(500, 400)
-    targets = torch.randn(500, 400) / 20
+    model = torch.nn.Linear(600, 500)
+    targets = torch.randn(600, 500) / 24
 
     def batches(worker, workers, epoch):
         generator = torch.Generator().manual_seed(1000 * epoch + worker)
         for _ in range(10):
-            yield torch.randn(8, 500, generator=generator)
+            yield torch.randn(8, 600, generator=generator)
 
     def loss(model, batch):
         return (model(batch) - batch @ targets).square().mean()
@@ -166,7 +167,7 @@ def make_cluster(policy, trace=None, task=make_task, changes_at=None):
     later = [] if changes_at is None else [(changes_at, *SLOWER)]
     return tidegate.VirtualCluster(
         task(),
-        4,
+        RANKS,
         _core.LinkSchedule([(0, *FASTER), *later]),
         policy=policy,
         trace=trace,
@@ -182,20 +183,20 @@ def decisions(path: Path) -> list[dict]:
 
 def test_a_link_that_changes_changes_ratio_and_collective(tmp_path):
     cluster = make_cluster(
-        Flexible(warmup=10), tmp_path / "{rank}.jsonl", make_wide_task, changes_at=30
+        Flexible(warmup=5), tmp_path / "{rank}.jsonl", make_wide_task, changes_at=20
     )
-    cluster.run(45)
-    everyone = [decisions(tmp_path / f"{rank}.jsonl") for rank in range(4)]
+    cluster.run(32)
+    everyone = [decisions(tmp_path / f"{rank}.jsonl") for rank in range(RANKS)]
     chosen = [(d["step"], d["bucket"], d["choice"], d["reason"]) for d in everyone[0]]
     for other in everyone[1:]:
         assert [(d["step"], d["bucket"], d["choice"], d["reason"]) for d in other] == chosen
-    warm = [c for c in chosen if c[0] < 10]
+    warm = [c for c in chosen if c[0] < 5]
     assert warm[0][2]["method"] == "dense"
     assert all("warm-up" in reason for *_, reason in warm)
-    after = [c for c in chosen if 10 <= c[0] <= 30]
+    after = [c for c in chosen if 5 <= c[0] <= 20]
     assert {c[2]["method"] for c in after} == {"topk"}
     assert "gains are known now: ratio" in after[-1][3]
-    slow = [c for c in chosen if c[0] > 30]
+    slow = [c for c in chosen if c[0] > 20]
     assert slow[-1][2]["method"] == "artopk-star"
     assert any("the rate of the link fell from 24 Mbit/s to 0." in reason for *_, reason in slow)
     assert {c[2]["ratio"] for c in slow} != {c[2]["ratio"] for c in after}

@@ -15,8 +15,6 @@ CollectiveCosts::CollectiveCosts(const Situation& now, std::string_view artopk) 
   for (const Route route : {Route::ring, Route::tree, Route::engine}) {
     ways_.push_back({make_choice(artopk, 1, name(route)), {}, {}});
   }
-  // Bytes and seconds do not add up.
-  if (!now.speeds || !now.network) return;
   for (Way& way : ways_) look_up_speeds(way);
 }
 
@@ -27,20 +25,25 @@ void CollectiveCosts::look_up_speeds(Way& way) const {
     const double ratio = std::exchange(candidate.ratio, way.choice.ratio);
     if (candidate != way.choice) continue;
     candidate.ratio = ratio;
-    const auto speed = now_.speeds->find(describe(candidate));
-    if (speed == now_.speeds->end()) continue;
-    double seconds = 0;
-    for (const Shape& bucket : now_.buckets) {
-      seconds += speed->second.compress(bucket.elements, now_.ranks).count() +
-                 speed->second.decode(bucket.elements, now_.ranks).count();
-    }
-    known.emplace_back(ratio, seconds);
+    if (const auto seconds = computing(candidate)) known.emplace_back(ratio, *seconds);
   }
   std::ranges::sort(known);
   for (const auto& [ratio, seconds] : known) {
     way.ratios.push_back(ratio);
     way.seconds.push_back(seconds);
   }
+}
+
+std::optional<double> CollectiveCosts::computing(const Choice& choice) const {
+  if (!now_.speeds || !now_.network) return std::nullopt;  // bytes and seconds do not add up
+  const auto speed = now_.speeds->find(describe(choice));
+  if (speed == now_.speeds->end()) return std::nullopt;
+  double seconds = 0;
+  for (const Shape& bucket : now_.buckets) {
+    seconds += speed->second.compress(bucket.elements, now_.ranks).count() +
+               speed->second.decode(bucket.elements, now_.ranks).count();
+  }
+  return seconds;
 }
 
 std::vector<PricedChoice> CollectiveCosts::at(double ratio) const {
@@ -57,6 +60,10 @@ std::vector<PricedChoice> CollectiveCosts::at(double ratio) const {
 
 double CollectiveCosts::least(double ratio) const {
   return std::ranges::min(at(ratio), {}, &PricedChoice::cost).cost;
+}
+
+double CollectiveCosts::of(const Choice& choice) const {
+  return wire(choice) + computing(choice).value_or(0);
 }
 
 double CollectiveCosts::wire(const Choice& choice) const {

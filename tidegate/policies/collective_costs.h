@@ -32,8 +32,8 @@ class CollectiveCosts {
   static constexpr std::size_t kWays = 4;
   std::vector<PricedChoice> at(double ratio) const;
   double least(double ratio) const;
-  // The same for a choice of any method, without compressing.
-  double wire(const Choice& choice) const;
+  // The same for any choice.
+  double of(const Choice& choice) const;
 
  private:
   struct Way {
@@ -42,6 +42,9 @@ class CollectiveCosts {
     std::vector<double> seconds;  // that compressing and decoding take
   };
   void look_up_speeds(Way& way) const;
+  double wire(const Choice& choice) const;
+  // Of compressing and decoding; nothing if nobody has measured it.
+  std::optional<double> computing(const Choice& choice) const;
 
   const Situation& now_;
   std::vector<Way> ways_;

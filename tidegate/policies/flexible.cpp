@@ -179,15 +179,16 @@ class Flexible : public Policy {
   void warm_up(const Situation& now) {
     const double progress = static_cast<double>(now.step) / static_cast<double>(rules_.warm_up);
     ratio_ = three_digits(1 - (1 - rules_.range.highest) * progress);
+    const std::string step = concat("warm-up, step ", now.step, " of ", rules_.warm_up, ": ");
+    choice_ = make_choice("dense");
+    reason_ = concat(step, "everything");
+    if (ratio_ >= 1) return;
     const CollectiveCosts costs(now, rules_.artopk);
     const PricedChoice sparse = std::ranges::min(costs.at(ratio_), {}, &PricedChoice::cost);
-    const Choice dense = make_choice("dense");
-    const double dense_cost = costs.wire(dense);
-    const bool whole = ratio_ >= 1 || dense_cost <= sparse.cost;
-    choice_ = whole ? dense : sparse.choice;
-    reason_ = concat("warm-up, step ", now.step, " of ", rules_.warm_up, ": ratio ", ratio_, " by ",
-                     name_of(sparse.choice), " takes ", in_words(sparse.cost, now),
-                     whole ? ", dense no more: " : ", dense ", in_words(dense_cost, now));
+    const double dense = costs.of(choice_);
+    if (sparse.cost < dense) choice_ = sparse.choice;
+    reason_ = concat(step, "ratio ", ratio_, " by ", name_of(sparse.choice), " takes ",
+                     in_words(sparse.cost, now), ", dense ", in_words(dense, now));
   }
 
   // The mean over the ranks that have looked at their gradient; 0 = none has.
