@@ -71,7 +71,7 @@ void bind_policies(nb::module_& module) {
       [](const std::vector<double>& ratios, const std::vector<double>& gains, double ratio) {
         return interpolate_gain(ratios, gains, ratio);
       },
-      "ratios"_a, "gains"_a, "ratio"_a);
+      "ratios"_a, "gains"_a, "ratio"_a, "Between ascending ratios at which it is known.");
   module.def("collective_costs", costs_of, "network"_a, "buckets"_a, "ratio"_a,
              "artopk"_a = "artopk-star",
              "[(method, route, modelled seconds)] of a step with buckets of so many elements, see "
