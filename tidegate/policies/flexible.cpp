@@ -348,8 +348,9 @@ PolicyRow flexible_row() {
       .name = "flexible",
       .summary = "ratio and collective by the measured link and the gain (Flexible communication)",
       .options =
-          {{"lowest", "0.001", "ratio; the paper's, below it models hardly learn"},
-           {"highest", "0.1", "ratio; the paper's, above it all-gathers cost as much as dense"},
+          {{"lowest", "0.001", "ratio; the paper's, at which its models lose up to 4 points"},
+           {"highest", "0.1",
+            "ratio; the paper's, near which an all-gather of 8 costs what dense does"},
            {"factor", "3", "between ratios whose gain is looked at; the paper's, five in all"},
            {"weight_time", "0.6", "of the time of a step against the gain; the authors' code"},
            {"weight_gain", "0.4", "of the gain against the time of a step; the authors' code"},
@@ -362,7 +363,7 @@ PolicyRow flexible_row() {
             "steps from the whole gradient to the highest ratio, 0 = none; the authors take 5 "
             "epochs of 50"},
            {"root", "star",
-            "of AR-Topk: star (ranks in turn) or var (the loudest rank); star is as good and "
+            "of AR-Topk: star (ranks in turn) or var (the loudest rank); star is about as good and "
             "cheaper in the paper"},
            {"gain", "squared",
             "of energies (squared, the paper's) or of norms (plain, the authors' code)"}},
