@@ -9,5 +9,6 @@ namespace tidegate {
 void bind_network(nanobind::module_& module);
 void bind_sim(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
+void bind_policies(nanobind::module_& module);
 
 }  // namespace tidegate

@@ -386,4 +386,5 @@ NB_MODULE(_core, module) {
   tidegate::bind_tables(module);
   tidegate::bind_sim(module);
   tidegate::bind_plan(module);
+  tidegate::bind_policies(module);
 }

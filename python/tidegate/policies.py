@@ -172,6 +172,38 @@ def _texts(**options) -> dict[str, str]:
     }
 
 
+class Flexible(Policy):
+    """Ratio and collective by the measured link and the gain, after "Flexible communication" (Tyagi
+    and Swany, 2023). `tidegate policies` says what each option is for and why it is what it is."""
+
+    def __init__(
+        self,
+        *,
+        lowest: float = 0.001,
+        highest: float = 0.1,
+        factor: float = 3,
+        weight_time: float = 0.6,
+        weight_gain: float = 0.4,
+        gain_change: float = 0.1,
+        network_change: float = 0.1,
+        warmup: int = 100,
+        root: str = "star",
+        gain: str = "squared",
+    ):
+        numbers = {
+            "lowest": lowest,
+            "highest": highest,
+            "factor": factor,
+            "weight_time": weight_time,
+            "weight_gain": weight_gain,
+            "gain_change": gain_change,
+            "network_change": network_change,
+        }
+        options = {key: repr(float(value)) for key, value in numbers.items()}
+        options |= {"warmup": str(warmup), "root": root, "gain": gain}
+        super().__init__("flexible", options)
+
+
 def parse(text: str) -> Policy:
     """The command line's form: "name" or "name:key=value,key=value"."""
     name, _, rest = text.partition(":")

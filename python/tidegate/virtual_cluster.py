@@ -126,6 +126,7 @@ class VirtualCluster:
             )
             for worker in range(ranks)
         ]
+        self._exclude, self._given_hosts = exclude, hosts
         self.ranks = ranks
         self.link = link if isinstance(link, str) else link.describe()
         self._schedule = schedule or None
@@ -223,6 +224,12 @@ class VirtualCluster:
             return self._given_compute
         return statistics.median(self._computed) if self._computed else 0.0
 
+    def collective_costs(self, ratio: float, artopk: str = "artopk-star") -> list[tuple]:
+        """(method, route, modelled seconds) of each collective that sends the largest elements of a
+        step, on the link as it is now."""
+        network = self._network(len(self.losses))
+        return _core.collective_costs(network, self._gradients.elements(), ratio, artopk)
+
     def _calibrate(self, step: int) -> None:
         if self._calibrates:
             for session in self._sessions:
@@ -271,6 +278,22 @@ class VirtualCluster:
         self._modelled = list(snapshot["modelled"])
         self._calibrate(len(self.losses))
         torch.set_rng_state(snapshot["random"])
+
+    def alike(self, policy, *, trace=None) -> "VirtualCluster":
+        """Another policy with the same task, buckets and link. Both train the one model: restore a
+        snapshot before going on with either."""
+        return VirtualCluster(
+            self.task,
+            self.ranks,
+            self._schedule or "",
+            policy=policy,
+            exclude=self._exclude,
+            trace=trace,
+            hosts=self._given_hosts,
+            buckets=self._table,
+            compute_seconds=self._given_compute,
+            seed=self._seed,
+        )
 
     # --- one step ---
 

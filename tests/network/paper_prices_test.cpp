@@ -5,33 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/paper_tables.h"
 #include "tidegate/network/network.h"
 
 namespace tidegate {
 namespace {
-
-// Rows of numbers, without comments and the heading.
-std::vector<std::vector<double>> read_table(const std::string& file) {
-  std::ifstream in(std::string(TIDEGATE_TEST_DATA) + "/" + file);
-  EXPECT_TRUE(in) << file;
-  std::vector<std::vector<double>> rows;
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.empty() || line[0] == '#' || std::isalpha(static_cast<unsigned char>(line[0]))) {
-      continue;
-    }
-    std::istringstream cells(line);
-    std::string cell;
-    rows.emplace_back();
-    while (std::getline(cells, cell, ',')) rows.back().push_back(std::stod(cell));
-  }
-  return rows;
-}
 
 Link link_of(double milliseconds, double gigabits) {
   return {.bytes_per_second = gigabits * 1e9 / 8, .latency = Seconds(milliseconds * 1e-3)};
@@ -45,7 +26,7 @@ double milliseconds(const char* algorithm, int ranks, double bytes, const Link& 
 double error(double got, double expected) { return std::abs(got / expected - 1); }
 
 TEST(PaperPrices, ReproduceAllOfTableVI) {
-  const auto rows = read_table("paper_table_vi.csv");
+  const auto rows = paper_table("network/paper_table_vi.csv");
   ASSERT_EQ(rows.size(), 36u);
   double sum = 0;
   for (const auto& row : rows) {
@@ -68,7 +49,7 @@ TEST(PaperPrices, ReproduceAllOfTableVI) {
 
 // The same through rounds of ours: an all-gather, and a broadcast with a ring after it.
 TEST(PaperPrices, AreThoseOfOurRoundsWhereTheAlgorithmIsTheSame) {
-  for (const auto& row : read_table("paper_table_vi.csv")) {
+  for (const auto& row : paper_table("network/paper_table_vi.csv")) {
     const auto values = static_cast<std::size_t>(4 * row[0] * row[3]);
     const Network network(8, link_of(row[1], row[2]));
     const double gather = price(Round{Collective::all_gather, 2 * values}, network).total().count();
@@ -86,7 +67,7 @@ TEST(PaperPrices, AreThoseOfOurRoundsWhereTheAlgorithmIsTheSame) {
 }
 
 TEST(PaperPrices, ReproduceTheDenseRingOfTableII) {
-  const auto rows = read_table("paper_table_ii.csv");
+  const auto rows = paper_table("network/paper_table_ii.csv");
   ASSERT_EQ(rows.size(), 12u);
   for (const auto& row : rows) {
     EXPECT_LE(error(milliseconds("ring", 8, 4 * row[0], link_of(row[1], row[2])), row[3]), 0.025);
@@ -94,7 +75,7 @@ TEST(PaperPrices, ReproduceTheDenseRingOfTableII) {
 }
 
 TEST(PaperPrices, ReproduceFigure5ForTwoToEightWorkers) {
-  const auto rows = read_table("paper_figure_5.csv");
+  const auto rows = paper_table("network/paper_figure_5.csv");
   ASSERT_EQ(rows.size(), 16u);
   const Link link = link_of(5, 1);
   for (const auto& row : rows) {

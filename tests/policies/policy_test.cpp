@@ -70,6 +70,7 @@ std::vector<std::unique_ptr<Policy>> one_of_each() {
   made.push_back(make_policy("accordion", {{"interval", "1"}, {"window", "5"}}));
   made.push_back(make_policy("accordion-batch", {{"interval", "1"}, {"window", "5"}}));
   made.push_back(make_policy("gravac", {{"window", "5"}}));
+  made.push_back(make_policy("flexible", {{"warmup", "20"}}));
   return made;
 }
 

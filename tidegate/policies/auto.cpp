@@ -111,8 +111,13 @@ class Auto : public Policy {
     book_.remember(notes);
     trend_.remember(notes);
     if (plan_) {
-      const Choice& choice = plan_->choice;
-      notes["choice"] = {static_cast<double>(number_of(choice)), static_cast<double>(plan_->since)};
+      notes["plan"] = {static_cast<double>(number_of(plan_->choice)),
+                       static_cast<double>(number_of(plan_->first)),
+                       static_cast<double>(plan_->count),
+                       plan_->share,
+                       plan_->expected.count(),
+                       static_cast<double>(plan_->since),
+                       static_cast<double>(plan_->buckets)};
     }
     return notes;
   }
@@ -120,12 +125,18 @@ class Auto : public Policy {
   void recall(const Notes& notes) override {
     book_.recall(notes);
     trend_.recall(notes);
-    const auto found = notes.find("choice");
-    if (found == notes.end() || found->second.size() != 2) return;
-    const auto number = static_cast<std::size_t>(found->second[0]);
-    if (number >= choices_.size()) return;
-    plan_ = Plan{.choice = choices_[number], .since = static_cast<std::int64_t>(found->second[1])};
-    plan_->first = plan_->choice;
+    const auto found = notes.find("plan");
+    if (found == notes.end() || found->second.size() != 7) return;
+    const std::vector<double>& values = found->second;
+    const auto number = [&](std::size_t i) { return static_cast<std::size_t>(values[i]); };
+    if (number(0) >= choices_.size() || number(1) >= choices_.size()) return;
+    plan_ = Plan{.choice = choices_[number(0)],
+                 .first = choices_[number(1)],
+                 .count = number(2),
+                 .share = values[3],
+                 .expected = Seconds(values[4]),
+                 .since = static_cast<std::int64_t>(values[5]),
+                 .buckets = number(6)};
     reason_ = "goes on from a saved state";
   }
 

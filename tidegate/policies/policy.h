@@ -120,6 +120,7 @@ PolicyRow fixed_row();
 PolicyRow schedule_row();
 PolicyRow accordion_row();
 PolicyRow accordion_batch_row();
+PolicyRow flexible_row();
 PolicyRow auto_row();
 PolicyRow gravac_row();
 
