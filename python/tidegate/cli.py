@@ -144,8 +144,12 @@ def add_demo(commands) -> None:
         "lines STEP RATE,LATENCY",
     )
     add("--epochs", type=int, default=1, metavar="N", help="passes over the data (%(default)s)")
-    add("--policy", metavar="NAME:KEY=VALUE,...", help="see tidegate policies (fixed)")
-    add("--method", metavar="NAME", help="for policy fixed; see tidegate methods (topk)")
+    add("--policy", metavar="NAME:KEY=VALUE,...", help="see tidegate policies (auto)")
+    add(
+        "--method",
+        metavar="NAME",
+        help="this one throughout, instead of a policy; see tidegate methods",
+    )
     add("--ratio", type=float, metavar="R", help="share that is sent, in (0, 1] (0.01)")
     add("--rank", type=int, metavar="N", help="of the matrices that are sent, 1 to 8 (2)")
     add("--batch", type=int, default=64, metavar="N", help="images per rank and step (%(default)s)")
@@ -174,7 +178,7 @@ def add_simulate(commands) -> None:
         "the real exchange.\nWhat is learned and how many bytes are sent is what a cluster of N "
         "would see. Seconds are\nmodelled from the link and the time that computing takes.",
         epilog="Examples:\n"
-        "  tidegate simulate                                 topk 1 % on Fashion-MNIST\n"
+        "  tidegate simulate                                 auto on Fashion-MNIST\n"
         "  tidegate simulate --policy topk:ratio=0.01 --policy int8 --policy powersgd:rank=4\n"
         "  tidegate simulate --task char-gpt --ranks 8 --link 1gbit,0.5ms --seeds 3\n"
         "  tidegate simulate --compute 120ms                 as long as one step takes your GPU\n"
@@ -207,7 +211,7 @@ def add_simulate(commands) -> None:
         action="append",
         metavar="NAME:KEY=VALUE,...",
         help="see tidegate policies; or METHOD:KEY=VALUE,..., short for fixed:method=METHOD,...; "
-        "may be repeated (topk:ratio=0.01)",
+        "may be repeated (auto)",
     )
     add("--no-baselines", action="store_true", help="leave out dense fp32 and bf16")
     add("--seed", type=int, action="append", metavar="N", help="may be repeated (0)")

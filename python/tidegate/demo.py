@@ -106,6 +106,8 @@ def choose_link(arguments, steps: int) -> tuple[str | list, str]:
 def choose_policy(arguments):
     policy, method = arguments.policy, arguments.method
     ratio, rank = arguments.ratio, arguments.rank
+    if policy is None and (method, ratio, rank) == (None, None, None):
+        policy = "auto"
     if policy in (None, "fixed"):
         policy, method = "fixed", method or DEFAULT_METHOD
         levels = {row["name"]: row["level"] for row in _core.methods()}

@@ -97,6 +97,7 @@ def tidegate_run(model, optimizer, settings: dict) -> Exchange:
         timeout=TIMEOUT,
         trace=settings["trace"],
         link=link_of(settings),
+        horizon=settings["steps"],
     )
     return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach)
 

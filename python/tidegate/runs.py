@@ -8,7 +8,7 @@ from . import _core
 from .errors import Error
 from .policies import Policy, parse
 
-DEFAULT_POLICY = "topk:ratio=0.01"
+DEFAULT_POLICY = "auto"
 BASELINES = {"dense fp32": "fixed:method=dense", "dense bf16": "fixed:method=bf16"}
 DEFAULT_LINK = "100mbit,2ms"
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
