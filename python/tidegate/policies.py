@@ -4,15 +4,25 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from . import _core, own_policy
 from .errors import Error
+from .own_policy import OwnPolicy
+
+__all__ = ["Fixed", "OwnPolicy", "Policy", "Schedule", "parse"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A row of the policy table with its options, as `attach(policy=...)` takes it."""
+    """A row of the policy table with its options, as `attach(policy=...)` takes it, or a policy of
+    the user's own."""
 
     name: str
     options: dict[str, str] = field(default_factory=dict)
+    own: object = None  # see tidegate.own_policy
+
+    def adapters(self, count: int) -> list:
+        """What `count` sessions take as `own`."""
+        return own_policy.adapters(self.own, count) if self.own is not None else [None] * count
 
 
 class Fixed(Policy):
@@ -45,8 +55,11 @@ class Schedule(Policy):
 
 
 def parse(text: str) -> Policy:
-    """The command line's form: "name" or "name:key=value,key=value"."""
+    """The command line's form: "name", "name:key=value,key=value" or "module:function"."""
     name, _, rest = text.partition(":")
+    ours = {row["name"] for row in (*_core.policies(), *_core.methods())}
+    if rest.isidentifier() and name not in ours:
+        return Policy(text, own=own_policy.find(text))
     options = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")

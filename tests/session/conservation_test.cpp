@@ -132,7 +132,7 @@ class Play {
 
   bool error_feedback_at(int step) const {
     const auto policy = make_policy("schedule", {{"levels", story_.levels}});
-    return policy->decide({.step = step}).choice.method->error_feedback;
+    return policy->decide({.now = {.step = step}, .layers = {}}).choice.method->error_feedback;
   }
 
   const Story story_;

@@ -8,7 +8,7 @@
 namespace tidegate {
 
 std::span<const PolicyRow> policies() {
-  static const std::array table = {fixed_row(), schedule_row()};
+  static const std::array table = {fixed_row(), schedule_row(), replay_row()};
   return table;
 }
 

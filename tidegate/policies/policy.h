@@ -101,6 +101,8 @@ class Policy {
   virtual int batches_per_step() const { return 1; }
   virtual Notes remember() const { return {}; }
   virtual void recall(const Notes& notes) { (void)notes; }
+  // What it goes by besides its options, a file for example: compared between ranks.
+  virtual std::string fingerprint() const { return {}; }
 };
 
 struct PolicyRow {
@@ -116,5 +118,6 @@ std::unique_ptr<Policy> make_policy(std::string_view name, const Options& option
 // The rows, each in the file of its name.
 PolicyRow fixed_row();
 PolicyRow schedule_row();
+PolicyRow replay_row();
 
 }  // namespace tidegate

@@ -9,6 +9,7 @@
 
 #include "tidegate/base/hash.h"
 #include "tidegate/network/price.h"
+#include "tidegate/policies/ask.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -79,8 +80,16 @@ Session::Session(Place place, Settings settings)
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
   if (settings_.trace) {
-    settings_.trace(start_event(settings_.label, place_, settings_.policy, settings_.options,
-                                settings_.depth, settings_.emulated));
+    settings_.trace(start_event({.label = settings_.label,
+                                 .place = place_,
+                                 .hosts = shared_.topology.hosts(),
+                                 .policy = settings_.policy,
+                                 .options = settings_.options,
+                                 .own_policy = settings_.make_policy != nullptr,
+                                 .needs = needs_,
+                                 .depth = settings_.depth,
+                                 .emulated = settings_.emulated,
+                                 .modelled = settings_.modelled}));
   }
 }
 
@@ -254,7 +263,9 @@ void Session::observe() {
                              .depth = settings_.depth,
                              .window = windows_.begin_step(static_cast<std::int64_t>(epochs))},
                             agreed_);
-  policy_->begin_step(now_);
+  if (settings_.trace) inputs_.tell(now_, resumed_);
+  resumed_.reset();
+  tidegate::begin_step(*policy_, settings_.policy, now_);
 }
 
 // For policies that look at averaged gradients.
@@ -304,19 +315,30 @@ Choice Session::decide(int index, const ReadyBucket& ready) {
                           .bucket = index,
                           .elements = ready.data.size() / bytes_of(ready.element),
                           .layers = bucket_at(index).shape({}).layers};
-  Decision decision = policy_->decide(question);
-  if (bucket_at(index).all_excluded() && decision.choice.method->name != "dense") {
-    decision = {make_choice("dense"), "every layer of the bucket is excluded by the user"};
-  }
-  const auto shape = bucket_at(index).shape(decision.choice);
+  const Decision decision = ask(*policy_, settings_.policy, question);
+  const bool excluded = bucket_at(index).all_excluded() && decision.choice.method->name != "dense";
+  const Choice chosen = excluded ? make_choice("dense") : decision.choice;
   const auto known = present_.find(index);
   const Choice* present = known == present_.end() ? nullptr : &known->second;
-  decision.choice = learned_.settle(decision.choice, shape, present);
-  if (known == present_.end() || known->second != decision.choice) {
-    present_[index] = decision.choice;
-    if (settings_.trace) settings_.trace(decision_event(question, decision));
+  const Choice settled = learned_.settle(chosen, bucket_at(index).shape(chosen), present);
+  if (settings_.trace) trace_decision(question, decision, settled, excluded);
+  present_[index] = settled;
+  return settled;
+}
+
+// Only what is new: most decisions repeat those of the step before.
+void Session::trace_decision(const Question& question, const Decision& decision,
+                             const Choice& settled, bool excluded) {
+  inputs_.ask(question);
+  const auto before = asked_.find(question.bucket);
+  const auto present = present_.find(question.bucket);
+  if (before != asked_.end() && present != present_.end() && present->second == settled &&
+      before->second.choice == decision.choice && before->second.apart == decision.apart &&
+      before->second.dropped == decision.dropped) {
+    return;
   }
-  return decision.choice;
+  asked_[question.bucket] = decision;
+  settings_.trace(decision_event(question, decision, settled, excluded));
 }
 
 void Session::finish_step() {
@@ -355,7 +377,7 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_));
+    settings_.trace(step_event(figures_, inputs_.take(), policy_->batches_per_step()));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
@@ -457,6 +479,7 @@ std::string Session::fingerprint() const {
   std::string text = concat("wire version ", wire::kVersion, ", records of ", sizeof(Record),
                             " bytes; ranks ", place_.ranks, "; policy ", settings_.policy);
   for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
+  text += policy_->fingerprint();
   text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
   for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
   text += "; leaders";
@@ -514,6 +537,7 @@ void Session::load(const State& state) {
   shared_.memories = state.memories;
   step_ = state.step;
   policy_->recall(state.policy);
+  resumed_ = state.policy;
   windows_.restart();
   statistics_.restart(step_);
   learned_.restart();

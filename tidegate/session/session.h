@@ -23,6 +23,7 @@
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
+#include "tidegate/policies/input_writer.h"
 #include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
@@ -42,8 +43,9 @@ struct Settings {
   int depth = 2;                     // buckets in flight with rounds still to come
   int threads = 1;                   // that compress, with the one that drives the session
   std::string label;
-  std::string emulated;  // the link that times are emulated for, if they are
-  TraceSink trace;       // empty = no trace
+  std::string emulated;   // the link that times are emulated for, if they are
+  bool modelled = false;  // `clock` runs in modelled time
+  TraceSink trace;        // empty = no trace
   Clock clock = monotonic_nanoseconds;
   Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
 };
@@ -116,7 +118,10 @@ class Session {
     statistics_.watch();
   }
   // What compressing takes; the same on all ranks. For policies that need it.
-  void set_speeds(CodecSpeeds speeds) { speeds_ = std::move(speeds); }
+  void set_speeds(CodecSpeeds speeds) {
+    speeds_ = std::move(speeds);
+    inputs_.forget_speeds();
+  }
   // What the policy wants to be told: whether calibration is worth its time, for example.
   const Needs& needs() const { return needs_; }
   // Of the optimiser, group by group, as the next step will use them. Policies hear of drops.
@@ -151,6 +156,8 @@ class Session {
   bool excluded(const std::string& layer) const;
   void admit(const ReadyBucket& ready);
   Choice decide(int bucket, const ReadyBucket& ready);
+  void trace_decision(const Question& question, const Decision& decision, const Choice& settled,
+                      bool excluded);
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
@@ -188,6 +195,9 @@ class Session {
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
   std::map<int, Choice> present_;  // by bucket, to tell when a decision changes something
+  std::map<int, Decision> asked_;  // the same as the policy put it
+  InputWriter inputs_;             // for the trace
+  std::optional<Notes> resumed_;   // what the policy recalled since the last step
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 
