@@ -57,8 +57,9 @@ def main():
         cluster = tidegate.VirtualCluster(
             "fashion-mnist", ranks=2, link="100mbit,2ms", policy=policy
         )
-        outcome = cluster.run(steps=40)
-        print(f"{type(policy).__name__}: {outcome.ratio:.1%} of dense, loss {outcome.loss:.3f}")
+        outcome = cluster.run(steps=10)
+        name = getattr(policy, "__name__", type(policy).__name__)
+        print(f"{name}: {outcome.ratio:.1%} of dense, loss {outcome.loss:.3f}")
         for choice, count in outcome.choices.items():
             print(f"  {count:4} times {choice}")
 

@@ -247,9 +247,18 @@ void bind_session(nb::module_& module) {
            })
       .def("note_end", &Session::note_end);
 
-  nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.")
-      .def(nb::init<std::vector<Session*>, std::shared_ptr<ModelledClock>, int>(), "sessions"_a,
-           "clock"_a, "depth"_a, nb::keep_alive<1, 2>())
+  nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.",
+                          nb::dynamic_attr())
+      .def(
+          "__init__",
+          [](ModelledJob* self, const nb::list& sessions, std::shared_ptr<ModelledClock> clock,
+             int depth) {
+            new (self)
+                ModelledJob(nb::cast<std::vector<Session*>>(sessions), std::move(clock), depth);
+            // As an attribute, for the garbage collector's sake: their policies may refer to it.
+            nb::find(self).attr("sessions") = sessions;
+          },
+          "sessions"_a, "clock"_a, "depth"_a)
       .def(
           "begin_step",
           [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute) {

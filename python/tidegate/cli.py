@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -507,6 +508,7 @@ def show_policies(arguments) -> int:
                     "meaning": lambda option: option["meaning"],
                 },
             )
+        print("Or your own, as module:function or from Python and C++; see docs/POLICIES.md.")
     return 0
 
 
@@ -518,18 +520,25 @@ def show(arguments, name: str, rows: list[dict], columns: dict) -> int:
     return 0
 
 
-def show_rows(rows: list[dict], columns: dict) -> None:
-    """A table; columns = {heading: row -> text}."""
+def show_rows(rows: list, columns: dict, broken: int = 1) -> None:
+    """A table; columns = {heading: row -> text}, of which the last ones may be broken."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in columns:  # only the last one, which is text, may be broken
-        table.add_column(heading, no_wrap=heading != list(columns)[-1])
+    for number, heading in enumerate(columns):
+        table.add_column(heading, no_wrap=number < len(columns) - broken)
     for row in rows:
         table.add_row(*(cell(row) for cell in columns.values()))
-    Console(markup=False, highlight=False).print(table)
+    console().print(table)
+
+
+def console():
+    """As wide as the terminal; where there is none, as wide as our own texts."""
+    from rich.console import Console
+
+    columns = shutil.get_terminal_size((100, 25)).columns
+    return Console(markup=False, highlight=False, width=columns)
 
 
 def check_writable(option: str, path: str) -> None:

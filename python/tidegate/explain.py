@@ -115,6 +115,7 @@ def summarise(trace: dict) -> dict:
         "step_seconds": quantiles(seconds),
         "exchange_seconds": quantiles([each["exchange_seconds"] for each in steps]),
         "times": times_are(trace["start"]),
+        "network": steps[-1]["network"] if steps else None,
         "skipped_steps": sum(each["finite"] is False for each in steps),
         "ended": trace["end"] is not None,
         "faults": len(trace["faults"]),
@@ -139,9 +140,9 @@ def quantiles(values: list[float]) -> dict | None:
 
 
 def show(trace: dict, story: list[dict], summary: dict, most: int | None) -> None:
-    from rich.console import Console
+    from .cli import console as make_console
 
-    console = Console(markup=False, highlight=False, soft_wrap=False)
+    console = make_console()
     for line in header(trace["start"]):
         console.print(line)
     console.print()
@@ -220,6 +221,8 @@ def scale_bytes(count: float) -> str:
 
 def closing(summary: dict) -> list[str]:
     lines = []
+    if summary["network"]:
+        lines.append(f"The network was taken to be {summary['network']} at the end.")
     for choice, share in summary["choices"].items():
         lines.append(f"{share:7.1%} of all buckets and steps: {choice}")
     sent, dense = summary["bytes_sent"], summary["dense_bytes"]

@@ -115,6 +115,7 @@ def show_rows(rows: list[dict], everything: bool) -> None:
             "again": lambda row: row[2],
             "because": lambda row: row[3],
         },
+        broken=3,
     )
     if len(shown) < len(merged):
         print(f"{len(merged) - len(shown)} more rows; --all shows them.")

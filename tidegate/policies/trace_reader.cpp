@@ -183,13 +183,18 @@ void TraceReader::read_decision(const Line& line) {
   decisions_.push_back(std::move(decision));
 }
 
-void TraceReader::read_step(const Line& line) {
-  const Json& json = line.json;
-  const Json nothing = Json::object();
-  const Json* found = find(json, "inputs");
-  const Json& inputs = found ? *found : nothing;
-  const auto given = [&](const char* name) { return find(inputs, name); };
-  step_ = {};
+// What the policy was told in this step joins what it knows already.
+void TraceReader::learn(const Line& line) {
+  const Json* inputs = find(line.json, "inputs");
+  const auto given = [&](const char* name) { return inputs ? find(*inputs, name) : nullptr; };
+  const auto learn_layers = [&](const char* name) {
+    const Json* layouts = given(name);
+    if (!layouts) return;
+    if (!layouts->is_object()) fail(Fault::config, "\"", name, "\" is no JSON object");
+    for (const auto& [bucket, layers] : layouts->items()) {
+      layers_[bucket_number(bucket)] = trace::layers_from(layers);
+    }
+  };
   if (const Json* notes = given("resumed")) {
     step_.resumed = trace::notes_from(*notes);
     statistics_.reset();
@@ -207,29 +212,12 @@ void TraceReader::read_step(const Line& line) {
   }
   if (const Json* window = given("window")) window_ = trace::window_from(*window);
   if (const Json* speeds = given("speeds")) speeds_ = trace::speeds_from(*speeds);
-  const auto learn_layers = [&](const char* name) {
-    const Json* layouts = given(name);
-    if (!layouts) return;
-    if (!layouts->is_object()) fail(Fault::config, "\"", name, "\" is no JSON object");
-    for (const auto& [bucket, layers] : layouts->items()) {
-      layers_[bucket_number(bucket)] = trace::layers_from(layers);
-    }
-  };
   learn_layers("layers");
   if (const Json* buckets = given("buckets")) {
     buckets_ = static_cast<std::size_t>(whole(*buckets, "buckets", 0, kMostBuckets));
   }
-  bucket_layers_.clear();
-  for (std::size_t i = 0; i < buckets_; ++i) {
-    const auto known = layers_.find(static_cast<int>(i));
-    if (known == layers_.end()) fail(Fault::config, "bucket ", i, " has no layers");
-    bucket_layers_.push_back(known->second);
-  }
-  shapes_.clear();
-  for (const Layers& layers : bucket_layers_) {
-    shapes_.push_back({elements_of(layers), start_.ranks, layers});
-  }
-  learn_layers("asked");
+  see_buckets();
+  learn_layers("asked");  // when the step had begun
 
   const bool wants_speeds = start_.needs && start_.needs->speeds;
   step_.now = {.step = line.step,
@@ -243,9 +231,29 @@ void TraceReader::read_step(const Line& line) {
                .buckets = shapes_,
                .depth = start_.depth,
                .window = window_ ? &*window_ : nullptr};
+}
+
+// The shapes of the situation, from the layers as they are known when the step begins.
+void TraceReader::see_buckets() {
+  bucket_layers_.clear();
+  for (std::size_t i = 0; i < buckets_; ++i) {
+    const auto known = layers_.find(static_cast<int>(i));
+    if (known == layers_.end()) fail(Fault::config, "bucket ", i, " has no layers");
+    bucket_layers_.push_back(known->second);
+  }
+  shapes_.clear();
+  for (const Layers& layers : bucket_layers_) {
+    shapes_.push_back({elements_of(layers), start_.ranks, layers});
+  }
+}
+
+void TraceReader::read_step(const Line& line) {
+  const Json& json = line.json;
+  step_ = {};
+  learn(line);
   step_.decisions = std::exchange(decisions_, {});
   step_.changes = std::exchange(changes_, {});
-  for (TracedDecision& decision : step_.decisions) {
+  for (const TracedDecision& decision : step_.decisions) {
     if (decision.step == line.step) continue;
     fail(Fault::config, "step ", line.step, " follows a decision of step ", decision.step);
   }
@@ -258,7 +266,11 @@ void TraceReader::read_step(const Line& line) {
   step_.bytes_sent = finite(member(json, "bytes_sent"), "bytes_sent");
   const Json& all_finite = member(json, "finite");
   if (!all_finite.is_null()) step_.finite = trace::yes(all_finite, "finite");
-  const Json* buckets = find(json, "buckets");
+  read_buckets(line);
+}
+
+void TraceReader::read_buckets(const Line& line) {
+  const Json* buckets = find(line.json, "buckets");
   if (!buckets) return;
   for (const Json& bucket :
        trace::array(*buckets, "buckets", static_cast<std::size_t>(kMostBuckets))) {

@@ -99,6 +99,9 @@ class TraceReader {
   void read_start(const Line& line);
   void read_decision(const Line& line);
   void read_step(const Line& line);
+  void learn(const Line& line);
+  void see_buckets();
+  void read_buckets(const Line& line);
 
   std::unique_ptr<std::istream> stream_;
   const std::string name_;

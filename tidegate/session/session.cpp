@@ -249,8 +249,16 @@ void Session::set_learning_rates(std::span<const double> rates) {
 
 // What the policy is told before it is asked.
 void Session::observe() {
+  // What is new may have been laid out already on this rank and not yet on another; but all have
+  // the first bucket of the step.
+  const std::span<const Layer> first = buckets_.front()->shape({}).layers;
+  if (seen_.empty() || !std::ranges::equal(seen_.front(), first)) {
+    seen_.assign(1, Layers(first.begin(), first.end()));
+  }
   shapes_.clear();
-  for (const auto& bucket : buckets_) shapes_.push_back(bucket->shape({}));
+  for (const Layers& layers : seen_) {
+    shapes_.push_back({elements_of(layers), place_.ranks, layers});
+  }
   // Ranks may differ in when they heard of an epoch's end, but not in what they agreed on.
   std::uint64_t epochs = 0;
   if (agreed_) {
@@ -355,6 +363,7 @@ void Session::finish_step() {
   figures_.watched = residuals_in_use();
   if (figures_.watched) settle_residuals();
   sum_up();
+  note_buckets();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
@@ -389,6 +398,15 @@ void Session::finish_step() {
   totals_.residual_energy = record.residual_energy;
   pipeline_.reset();
   ++step_;
+}
+
+// The buckets of a step that is finished are known to all ranks.
+void Session::note_buckets() {
+  seen_.resize(figures_.buckets.size());
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const std::span<const Layer> layers = buckets_[i]->shape({}).layers;
+    if (!std::ranges::equal(seen_[i], layers)) seen_[i].assign(layers.begin(), layers.end());
+  }
 }
 
 bool Session::residuals_in_use() const {

@@ -164,6 +164,7 @@ class Session {
   void learn();
   void observe();
   void sum_up();
+  void note_buckets();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -188,7 +189,8 @@ class Session {
   std::uint64_t rate_drops_ = 0;
   std::uint64_t epochs_ = 0;
   Situation now_;              // of the present step
-  std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen
+  std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
+  std::vector<Shape> shapes_;  // of these
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;
