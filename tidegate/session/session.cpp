@@ -251,7 +251,7 @@ void Session::set_learning_rates(std::span<const double> rates) {
 void Session::observe() {
   // What is new may have been laid out already on this rank and not yet on another; but all have
   // the first bucket of the step.
-  const std::span<const Layer> first = buckets_.front()->shape({}).layers;
+  const std::span<const Layer> first = bucket_at(0).shape({}).layers;
   if (seen_.empty() || !std::ranges::equal(seen_.front(), first)) {
     seen_.assign(1, Layers(first.begin(), first.end()));
   }
