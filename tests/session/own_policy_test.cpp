@@ -119,5 +119,48 @@ TEST(OwnPolicy, AThrowOnOneRankStopsAllThreads) {
   }
 }
 
+// Elements of the buckets it is told of, step by step.
+class Listener : public Policy {
+ public:
+  explicit Listener(std::vector<std::vector<std::size_t>>& told) : told_(told) {}
+  void begin_step(const Situation& now) override {
+    told_.emplace_back();
+    for (const Shape& shape : now.buckets) told_.back().push_back(shape.elements);
+  }
+  Decision decide(const Question&) override { return {make_choice("dense"), ""}; }
+
+ private:
+  std::vector<std::vector<std::size_t>>& told_;
+};
+
+// One rank may have filled its second bucket before it looks at the first, another not.
+TEST(OwnPolicy, BucketsAreToldWhenAllRanksHaveSeenThem) {
+  const auto told = [](bool at_once) {
+    std::vector<std::vector<std::size_t>> result;
+    Settings settings{.policy = "listener"};
+    settings.make_policy = [&] { return std::make_unique<Listener>(result); };
+    Session session({0, 1}, settings);
+    const auto run = [&] {
+      while (const auto ticket = session.next()) session.complete(*ticket);
+    };
+    for (int step = 0; step < 4; ++step) {
+      const std::size_t size = step < 2 ? 20 : 30;  // the buckets are cut anew
+      Vectors gradients = make_gradients(2, size, 1);
+      for (int bucket = 0; bucket < 2; ++bucket) {
+        const auto name = concat("layer ", bucket, " of ", size);
+        if (step % 2 == 0) session.lay_out(bucket, {{name, size}});
+        session.submit(
+            {.data = bytes_in(gradients[static_cast<std::size_t>(bucket)]), .last = bucket == 1});
+        if (!at_once) run();
+      }
+      run();
+    }
+    return result;
+  };
+  const std::vector<std::vector<std::size_t>> expected{{20}, {20, 20}, {30}, {30, 30}};
+  EXPECT_EQ(told(true), expected);
+  EXPECT_EQ(told(false), expected);
+}
+
 }  // namespace
 }  // namespace tidegate
