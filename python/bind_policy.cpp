@@ -110,6 +110,9 @@ class PythonPolicy : public Policy {
   int batches_per_step() const override {
     return in_python([&] { return nb::cast<int>(adapter_.attr("batches_per_step")()); });
   }
+  std::string fingerprint() const override {
+    return in_python([&] { return nb::cast<std::string>(adapter_.attr("fingerprint")()); });
+  }
   Notes remember() const override {
     return in_python([&] { return nb::cast<Notes>(adapter_.attr("remember")()); });
   }

@@ -339,7 +339,11 @@ void bind_tables(nb::module_& module) {
       row["summary"] = policy.summary;
       nb::list options;
       for (const PolicyOption& option : policy.options) {
-        options.append(nb::make_tuple(option.name, option.standard, option.meaning));
+        nb::dict each;
+        each["name"] = option.name;
+        each["standard"] = option.standard;
+        each["meaning"] = option.meaning;
+        options.append(each);
       }
       row["options"] = options;
       rows.append(row);

@@ -237,7 +237,7 @@ def _resolve_policy(policy, fixed: dict) -> Policy:
     if not isinstance(chosen, Policy):
         raise Error(
             "config",
-            f"policy {chosen!r} is neither a name, nor an object of tidegate.policies, nor a "
+            f"policy {chosen!r} is neither a name nor an object of tidegate.policies nor a "
             "function of your own",
         )
     if chosen.own is not None:

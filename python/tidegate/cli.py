@@ -487,14 +487,8 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count >= 1e5 else f"{count / 1e3:.3g} kB"
 
 
-OPTION = ("name", "standard", "meaning")  # of a policy
-
-
 def show_policies(arguments) -> int:
-    rows = [
-        {**row, "options": [dict(zip(OPTION, option, strict=True)) for option in row["options"]]}
-        for row in _core.policies()
-    ]
+    rows = _core.policies()
     if arguments.json:
         write_json(arguments.json, {"v": 1, "policies": rows})
     if arguments.json != "-":

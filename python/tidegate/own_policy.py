@@ -13,6 +13,7 @@ agreed on) and what it remembers of it: no clocks, no random numbers, nothing of
 docs/POLICIES.md tells what a question holds and what may be answered."""
 
 import copy
+import hashlib
 import importlib
 import inspect
 import numbers
@@ -111,6 +112,15 @@ class Adapter:
             int(choice.bits),
             reason or choice.reason,
         )
+
+    def fingerprint(self) -> str:
+        """Tells ranks that run other versions of the user's file."""
+        code = self.policy if inspect.isfunction(self.policy) else type(self.policy)
+        try:
+            source = inspect.getsource(code)
+        except (OSError, TypeError):  # typed in, or written in C
+            return ""
+        return f" (source {hashlib.sha256(source.encode()).hexdigest()[:12]})"
 
     def batches_per_step(self) -> int:
         wanted = getattr(self.policy, "batches_per_step", None)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies as objects, for those who prefer them to names and option texts."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from . import _core, own_policy
 from .errors import Error
 from .own_policy import OwnPolicy
 
-__all__ = ["Fixed", "OwnPolicy", "Policy", "Schedule", "parse"]
+__all__ = ["Fixed", "OwnPolicy", "Policy", "Replay", "Schedule", "parse"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ class Schedule(Policy):
     def __init__(self, levels: Iterable[tuple]):
         text = ";".join(" ".join(map(str, entry)) for entry in levels)
         super().__init__("schedule", {"levels": text})
+
+
+class Replay(Policy):
+    """The decisions of a recorded run, from its trace."""
+
+    def __init__(self, file: str | os.PathLike):
+        super().__init__("replay", {"file": os.fspath(file)})
 
 
 def parse(text: str) -> Policy:

@@ -294,6 +294,19 @@ def test_a_policy_that_throws_stops_all_ranks(who, how):
             assert f"rank {rank} of 2 gave up in step 3" in outcome.text
 
 
+def attach_another_version(rank, ranks):
+    model = wrap(mlp())
+    mine = ratio_by_backlog if rank == 0 else raises
+    policy = tidegate.policies.Policy("mine", own=mine)
+    tidegate.attach(model, sgd(model), policy=policy, timeout=20)
+
+
+def test_ranks_with_other_versions_of_a_policy_are_told():
+    for outcome in run_ranks(attach_another_version, 2, limit=40):
+        assert outcome.kind == "config", outcome
+        assert "rank 1 has other settings than rank 0" in outcome.text
+
+
 # --- on the command line, and from examples ---
 
 

@@ -136,7 +136,7 @@ def test_a_new_job_takes_the_decisions_of_a_recorded_one(trace, tmp_path):
 
     record(trace, policy=moody)
     again = tmp_path / "again.jsonl"
-    record(again, policy=f"replay:file={trace}")
+    record(again, policy=tidegate.policies.Replay(trace))
     assert ratios(again) == ratios(trace)
     with pytest.raises(tidegate.Error, match="of a job of 2 ranks, and this one has 3"):
         tidegate.VirtualCluster(
