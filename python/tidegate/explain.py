@@ -161,7 +161,9 @@ def show(trace: dict, story: list[dict], summary: dict, most: int | None) -> Non
 
 def header(start: dict) -> list[str]:
     label = f' "{start["label"]}"' if start["label"] else ""
-    hosts = f" on {start['hosts']} hosts" if start["hosts"] != start["ranks"] else ""
+    hosts = ""
+    if start["hosts"] != start["ranks"]:
+        hosts = " on one host" if start["hosts"] == 1 else f" on {start['hosts']} hosts"
     options = ", ".join(f"{key}={value}" for key, value in start["options"].items())
     own = " (the user's own)" if start["own_policy"] else ""
     lines = [
