@@ -224,6 +224,9 @@ nb::dict replay_trace(const std::string& path, const std::string& policy_name,
 }  // namespace
 
 void bind_trace(nb::module_& module) {
+  module.def(
+      "trace_start", [](const std::string& path) { return to_dict(TraceReader(path).start()); },
+      "path"_a, "How a run was started, from the first line of its trace.");
   module.def("read_trace", read_trace, "path"_a, "What a run wrote down, step by step.");
   module.def("replay_trace", replay_trace, "path"_a, "policy"_a, "options"_a, "own"_a = nb::none(),
              "Asks a policy again what a recorded run asked; see tidegate/policies/repeat.h.");

@@ -16,8 +16,7 @@ MOST_ROWS = 40  # to show, unless --all is given
 def run(arguments) -> int:
     from .cli import write_json
 
-    recorded = _core.read_trace(arguments.trace)["start"]
-    policy = choose(arguments.policy, recorded)
+    policy = choose(arguments.policy, _core.trace_start(arguments.trace))
     result = _core.replay_trace(arguments.trace, policy.name, policy.options, policy.adapters(1)[0])
     result["policy"], result["options"] = policy.name, policy.options
     result["same_policy"] = arguments.policy is None

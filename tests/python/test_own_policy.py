@@ -372,6 +372,6 @@ def test_the_name_of_a_policy_is_what_the_command_line_takes():
 
 def test_a_recorded_run_names_it(tmp_path):
     record(tmp_path / "run.jsonl", policy=ratio_by_backlog)
-    start = _core.read_trace(str(tmp_path / "run.jsonl"))["start"]
+    start = _core.trace_start(str(tmp_path / "run.jsonl"))
     assert start["own_policy"]
     assert start["policy"] == "test_own_policy:ratio_by_backlog"
