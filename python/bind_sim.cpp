@@ -57,8 +57,10 @@ nb::dict simulate_synthetic(std::string_view policy_name, const Options& options
                             std::int64_t steps, const std::vector<std::size_t>& buckets,
                             const LinkSchedule& links, double compute, double spread,
                             double stragglers, const std::vector<std::int64_t>& lr_drops,
-                            double noise, std::uint64_t seed, const nb::object& progress) {
-  const auto policy = make_policy(policy_name, options);
+                            double noise, std::uint64_t seed, const nb::object& progress,
+                            const nb::object& own) {
+  const auto make_own = python_policy(own);
+  const auto policy = make_own ? make_own() : make_policy(policy_name, options);
   const SyntheticJob job{
       .ranks = ranks,
       .steps = steps,
@@ -67,7 +69,8 @@ nb::dict simulate_synthetic(std::string_view policy_name, const Options& options
       .computing = {.compute = Seconds(compute), .spread = spread, .straggler_chance = stragglers},
       .gradient = {.drops = lr_drops},
       .transfer_noise = noise,
-      .seed = seed};
+      .seed = seed,
+      .policy = std::string(policy_name)};
   const auto tell = [&](std::int64_t done) {
     const nb::gil_scoped_acquire held;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C
@@ -89,7 +92,7 @@ void bind_sim(nb::module_& module) {
              "ranks"_a, "steps"_a, "buckets"_a, "links"_a, "compute"_a = ranks.compute.count(),
              "spread"_a = ranks.spread, "stragglers"_a = ranks.straggler_chance,
              "lr_drops"_a = std::vector<std::int64_t>(), "noise"_a = job.transfer_noise,
-             "seed"_a = 0, "progress"_a = nb::none(),
+             "seed"_a = 0, "progress"_a = nb::none(), "own"_a = nb::none(),
              "A job without gradients, see tidegate/sim/synthetic.h; times are modelled. "
              "progress(steps done) is called about a hundred times.");
   module.def("ddp_buckets", ddp_buckets, "parameters"_a,

@@ -32,6 +32,15 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace tidegate {
+
+Fault fault_of(std::string_view text) {
+  for (Fault kind : {Fault::config, Fault::wire, Fault::peer, Fault::timeout, Fault::checkpoint,
+                     Fault::numeric, Fault::unsupported}) {
+    if (name(kind) == text) return kind;
+  }
+  return Fault::unsupported;
+}
+
 namespace {
 
 Element parse_element(std::string_view text) {
@@ -39,14 +48,6 @@ Element parse_element(std::string_view text) {
     if (name(element) == text) return element;
   }
   fail(Fault::unsupported, "buckets of ", text, " cannot be compressed");
-}
-
-Fault parse_fault(std::string_view text) {
-  for (Fault kind : {Fault::config, Fault::wire, Fault::peer, Fault::timeout, Fault::checkpoint,
-                     Fault::numeric, Fault::unsupported}) {
-    if (name(kind) == text) return kind;
-  }
-  return Fault::unsupported;
 }
 
 // C++ errors become tidegate.Error(kind, text).
@@ -118,16 +119,17 @@ void bind_session(nb::module_& module) {
       .def("__init__", [](ModelledClock* self) { new (self) ModelledClock(); })
       .def_prop_ro("nanoseconds", &ModelledClock::now);
 
-  nb::class_<Session>(module, "Session", "See tidegate/session/session.h.")
+  nb::class_<Session>(module, "Session", "See tidegate/session/session.h.", nb::dynamic_attr())
       .def(
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
              std::string emulated, int threads, std::vector<int> hosts,
-             std::shared_ptr<ModelledClock> clock) {
+             std::shared_ptr<ModelledClock> clock, const nb::object& own) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
+            settings.make_policy = python_policy(own);
             settings.exclude = std::move(exclude);
             settings.depth = depth;
             settings.label = std::move(label);
@@ -137,10 +139,12 @@ void bind_session(nb::module_& module) {
             if (!trace.empty()) settings.trace = trace_to_file(trace);
             if (clock) ModelledClock::give(clock, settings);
             new (self) Session({rank, ranks}, std::move(settings));
+            // As an attribute, because policies may refer to what holds the session.
+            nb::find(self).attr("own") = own;
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
           "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1,
-          "hosts"_a = std::vector<int>(), "clock"_a = nb::none())
+          "hosts"_a = std::vector<int>(), "clock"_a = nb::none(), "own"_a = nb::none())
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
@@ -261,13 +265,22 @@ void bind_session(nb::module_& module) {
            })
       .def("note_fault",
            [](Session& self, std::string_view kind, const std::string& text) {
-             self.note_fault(Error(parse_fault(kind), text));
+             self.note_fault(Error(fault_of(kind), text));
            })
       .def("note_end", &Session::note_end);
 
-  nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.")
-      .def(nb::init<std::vector<Session*>, std::shared_ptr<ModelledClock>, int>(), "sessions"_a,
-           "clock"_a, "depth"_a, nb::keep_alive<1, 2>())
+  nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.",
+                          nb::dynamic_attr())
+      .def(
+          "__init__",
+          [](ModelledJob* self, const nb::list& sessions, std::shared_ptr<ModelledClock> clock,
+             int depth) {
+            new (self)
+                ModelledJob(nb::cast<std::vector<Session*>>(sessions), std::move(clock), depth);
+            // As an attribute, for the garbage collector's sake: their policies may refer to it.
+            nb::find(self).attr("sessions") = sessions;
+          },
+          "sessions"_a, "clock"_a, "depth"_a)
       .def(
           "begin_step",
           [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute,
@@ -366,7 +379,11 @@ void bind_tables(nb::module_& module) {
       row["summary"] = policy.summary;
       nb::list options;
       for (const PolicyOption& option : policy.options) {
-        options.append(nb::make_tuple(option.name, option.standard, option.meaning));
+        nb::dict each;
+        each["name"] = option.name;
+        each["standard"] = option.standard;
+        each["meaning"] = option.meaning;
+        options.append(each);
       }
       row["options"] = options;
       rows.append(row);
@@ -382,9 +399,11 @@ NB_MODULE(_core, module) {
   module.doc() = "The C++ core of Tidegate.";
   nb::register_exception_translator(tidegate::translate);
   tidegate::bind_network(module);
+  tidegate::bind_policy(module);
   tidegate::bind_session(module);
   tidegate::bind_tables(module);
   tidegate::bind_sim(module);
   tidegate::bind_plan(module);
   tidegate::bind_policies(module);
+  tidegate::bind_trace(module);
 }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _core
+from . import _core, own_policy
 from .engine import Engine
 from .errors import Error
 from .handle import Handle, average_densely
@@ -86,8 +86,9 @@ def attach(
     model      a DistributedDataParallel on the CPU; only models without a hook of their own
     optimizer  the optimizer that steps it; policies hear when its learning rates drop
     policy     "fixed" (with method, and ratio or rank for methods that have one),
-               "schedule:levels=..." or "schedule:file=...", "accordion:...", "accordion-batch:...",
-               or an object of tidegate.policies
+               "auto" (the default), "accordion:...", "accordion-batch:...", "gravac:...",
+               "flexible:...", "schedule:levels=..." or "schedule:file=...", "replay:file=...", an
+               object of tidegate.policies, or a function of your own (docs/POLICIES.md)
     method     one of `tidegate methods`: dense, fp16, bf16, topk, powersgd, int8, ...
     ratio      share of the elements that is sent, in (0, 1]
     rank       of the matrices that are sent, from 1 to 8
@@ -168,6 +169,7 @@ def _attach(
                 emulated=engine.link.description if engine.link else "",
                 threads=_threads(),
                 hosts=engine.hosts,
+                own=chosen.adapters(1)[0],
             )
             registered = _register(model)
         except Error as error:
@@ -271,6 +273,10 @@ def _slowest(figures: list) -> list:
 def _resolve_policy(policy, fixed: dict, optimizer=None, horizon=None) -> Policy:
     given = {key: value for key, value in fixed.items() if value is not None and value != "auto"}
     chosen = parse(policy) if isinstance(policy, str) else policy
+    if isinstance(chosen, Policy) and ":" in chosen.name and chosen.own is None:
+        chosen = parse(chosen.name)  # came as a text, from another process
+    if not isinstance(chosen, Policy) and own_policy.is_own(chosen):
+        chosen = Policy(own_policy.name_of(chosen), own=chosen)
     if isinstance(chosen, Policy) and chosen.name == "auto":
         told = {}
         if optimizer is not None:
@@ -281,8 +287,13 @@ def _resolve_policy(policy, fixed: dict, optimizer=None, horizon=None) -> Policy
     if not isinstance(chosen, Policy):
         raise Error(
             "config",
-            f"policy {chosen!r} is neither a name nor an object of tidegate.policies",
+            f"policy {chosen!r} is neither a name nor an object of tidegate.policies nor a "
+            "function of your own",
         )
+    if chosen.own is not None:
+        if given:
+            raise Error("config", f'{", ".join(given)}: these arguments go with policy="fixed"')
+        return chosen
     known = [row["name"] for row in _core.policies()]
     if chosen.name not in known:
         raise Error("config", f'unknown policy "{chosen.name}"; known: {", ".join(known)}')

@@ -4,6 +4,7 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def make_parser() -> Parser:
     add_simulate(commands)
     add_plan(commands)
     add_bench(commands)
+    add_explain(commands)
+    add_replay(commands)
     add_methods(commands)
     add_table(
         commands, "policies", "list the rules that choose a method and a level", show_policies
@@ -318,6 +321,60 @@ def add_bench(commands) -> None:
     parser.set_defaults(run=run_bench)
 
 
+def add_explain(commands) -> None:
+    summary = "tell the story of a run, from its trace"
+    parser = commands.add_parser(
+        "explain",
+        help=summary,
+        description="Tells what a run did and why: every decision that changed something with its "
+        "reason, changes of\nthe network, drops of the learning rate, faults; then bytes and times "
+        "over the steps, and sums.",
+        epilog="Examples:\n"
+        "  tidegate demo --trace run.jsonl && tidegate explain run.jsonl\n"
+        "  tidegate explain run.jsonl --json - | python3 -m json.tool\n"
+        'A trace is written by attach(..., trace="run.jsonl"), tidegate demo --trace, tidegate '
+        "simulate --trace.",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="the file that the run wrote")
+    add("--all", action="store_true", help="every event, also of a long story")
+    add_json(parser)
+    parser.set_defaults(run=run_explain)
+
+
+def add_replay(commands) -> None:
+    summary = "repeat the decisions of a run from its trace, or ask another policy"
+    parser = commands.add_parser(
+        "replay",
+        help=summary,
+        description="Asks the policy of a recorded run again, with everything it was told then, "
+        "and compares decision\nby decision. Exit code 1 if any differs. With --policy another one "
+        "is asked instead, and shown\nbeside: what it is told is what the recorded run led to.",
+        epilog="Examples:\n"
+        "  tidegate replay run.jsonl\n"
+        "  tidegate replay run.jsonl --policy topk:ratio=0.05\n"
+        "  tidegate replay run.jsonl --policy my_policies:careful --timings\n"
+        "  tidegate replay run.jsonl --json - | python3 -m json.tool\n"
+        "To make a new job take the decisions of a recorded one: --policy replay:file=run.jsonl of "
+        "tidegate demo\nor simulate.",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="the file that the run wrote")
+    add(
+        "--policy",
+        metavar="NAME:KEY=VALUE,...",
+        help="another policy, on the same inputs; also module:function of your own",
+    )
+    add(
+        "--timings",
+        action="store_true",
+        help="also compare the recorded times of steps with modelled ones",
+    )
+    add("--all", action="store_true", help="every row, also of a long list")
+    add_json(parser)
+    parser.set_defaults(run=run_replay)
+
+
 def positive(text: str) -> float:
     value = float(text)
     if not 0 < value < 1e10:
@@ -352,6 +409,18 @@ def run_probe(arguments) -> int:
     from . import probe
 
     return probe.run(arguments)
+
+
+def run_explain(arguments) -> int:
+    from . import explain
+
+    return explain.run(arguments)
+
+
+def run_replay(arguments) -> int:
+    from . import replay
+
+    return replay.run(arguments)
 
 
 def run_bench(arguments) -> int:
@@ -426,14 +495,8 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count >= 1e5 else f"{count / 1e3:.3g} kB"
 
 
-OPTION = ("name", "standard", "meaning")  # of a policy
-
-
 def show_policies(arguments) -> int:
-    rows = [
-        {**row, "options": [dict(zip(OPTION, option, strict=True)) for option in row["options"]]}
-        for row in _core.policies()
-    ]
+    rows = _core.policies()
     if arguments.json:
         write_json(arguments.json, {"v": 1, "policies": rows})
     if arguments.json != "-":
@@ -447,6 +510,7 @@ def show_policies(arguments) -> int:
                     "meaning": lambda option: option["meaning"],
                 },
             )
+        print("Or your own, as module:function or from Python and C++; see docs/POLICIES.md.")
     return 0
 
 
@@ -458,18 +522,25 @@ def show(arguments, name: str, rows: list[dict], columns: dict) -> int:
     return 0
 
 
-def show_rows(rows: list[dict], columns: dict) -> None:
-    """A table; columns = {heading: row -> text}."""
+def show_rows(rows: list, columns: dict, broken: int = 1) -> None:
+    """A table; columns = {heading: row -> text}, of which the last ones may be broken."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in columns:  # only the last one, which is text, may be broken
-        table.add_column(heading, no_wrap=heading != list(columns)[-1])
+    for number, heading in enumerate(columns):
+        table.add_column(heading, no_wrap=number < len(columns) - broken)
     for row in rows:
         table.add_row(*(cell(row) for cell in columns.values()))
-    Console(markup=False, highlight=False).print(table)
+    console().print(table)
+
+
+def console():
+    """As wide as the terminal; where there is none, as wide as our own texts."""
+    from rich.console import Console
+
+    columns = shutil.get_terminal_size((100, 25)).columns
+    return Console(markup=False, highlight=False, width=columns)
 
 
 def check_writable(option: str, path: str) -> None:

@@ -116,7 +116,9 @@ def choose_policy(arguments):
         if rank is None and levels.get(method) == "rank":
             rank = DEFAULT_RANK
     chosen = _resolve_policy(policy, {"method": method, "ratio": ratio, "rank": rank})
-    _core.Session(0, 1, chosen.name, chosen.options)  # raises what is wrong with the options
+    _core.Session(
+        0, 1, chosen.name, chosen.options, own=chosen.adapters(1)[0]
+    )  # raises what is wrong with the options
     return chosen
 
 

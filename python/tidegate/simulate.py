@@ -79,7 +79,10 @@ def check(arguments) -> Plan:
     seeds = choose_seeds(arguments)
     compute = None if arguments.compute is None else parse_seconds("--compute", arguments.compute)
     runs = choose_runs(
-        arguments, lambda policy: _core.Session(0, arguments.ranks, policy.name, policy.options)
+        arguments,
+        lambda policy: _core.Session(
+            0, arguments.ranks, policy.name, policy.options, own=policy.adapters(1)[0]
+        ),
     )
     if arguments.json not in (None, "-"):
         check_writable("--json", arguments.json)

@@ -121,7 +121,8 @@ def check(arguments) -> tuple[dict, list[Run]]:
         raise Error("config", "--compute 0: ranks must compute; write for example 30ms")
 
     def check_policy(policy: Policy) -> None:  # one step raises what is wrong, also with the job
-        _core.simulate_synthetic(policy.name, policy.options, **{**job, "steps": 1})
+        own = policy.adapters(1)[0]
+        _core.simulate_synthetic(policy.name, policy.options, **{**job, "steps": 1}, own=own)
 
     return job, choose_runs(arguments, check_policy)
 
@@ -150,6 +151,7 @@ def simulate(each: Run, job: dict, progress) -> dict:
         each.policy.options,
         **job,
         progress=lambda done: progress.update(bar, completed=done),
+        own=each.policy.adapters(1)[0],
     )
     seconds = outcome.pop("step_seconds")
     steps = job["steps"]

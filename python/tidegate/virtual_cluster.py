@@ -123,8 +123,9 @@ class VirtualCluster:
                 emulated=link if isinstance(link, str) else link.describe(),
                 hosts=list(hosts or []),
                 clock=self._clock,
+                own=own,
             )
-            for worker in range(ranks)
+            for worker, own in enumerate(chosen.adapters(ranks))
         ]
         self._exclude, self._given_hosts = exclude, hosts
         self.ranks = ranks
@@ -165,6 +166,7 @@ class VirtualCluster:
             loss = self.step()
             if progress:
                 progress(len(self.losses), loss)
+        self._sessions[0].note_end()
         counts = self._counts.now()
         last = self.losses[-LAST_LOSSES:]
         figures = self.evaluate()

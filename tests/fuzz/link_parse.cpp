@@ -43,7 +43,7 @@ void read_schedule(const std::string& text) {
   const auto policy = tidegate::make_policy("schedule", {{"levels", text}});
   for (std::int64_t step :
        {std::int64_t{0}, std::int64_t{100}, std::numeric_limits<std::int64_t>::max()}) {
-    const tidegate::Choice choice = policy->decide({.step = step}).choice;
+    const tidegate::Choice choice = policy->decide({.now = {.step = step}, .layers = {}}).choice;
     require(choice.method != nullptr, "a choice without a method");
     require(choice.ratio > 0 && choice.ratio <= 1, "a ratio that is no share");
   }

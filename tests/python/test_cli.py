@@ -8,6 +8,18 @@ import pytest
 import tidegate
 from tidegate import _core, cli
 
+COMMANDS = (
+    "demo",
+    "probe",
+    "simulate",
+    "plan",
+    "bench",
+    "explain",
+    "replay",
+    "methods",
+    "policies",
+)
+
 
 def said(capsys, *argv: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command."""
@@ -19,14 +31,12 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
-    for text in ("demo", "probe", "simulate", "plan", "bench", "methods", "policies"):
+    for text in COMMANDS:
         assert f"\n    {text} " in out
     assert "Start with:\n  tidegate demo" in out
 
 
-@pytest.mark.parametrize(
-    "command", ["demo", "probe", "simulate", "plan", "bench", "methods", "policies"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_has_an_example(capsys, command):
     code, out, _ = said(capsys, command, "--help")
     assert code == 0

@@ -446,5 +446,6 @@ def test_a_schedule_changes_levels_and_releases_what_waits(tmp_path):
     assert all(event["v"] == 1 for event in events)
     assert [events[0]["kind"], events[-1]["kind"]] == ["start", "end"]
     chosen = {event["step"]: event["choice"] for event in events if event["kind"] == "decision"}
-    assert chosen[5] == {"method": "topk", "ratio": 0.1, "bits": 16, "route": "allgather"}
-    assert chosen[10] == {"method": "dense", "route": "engine"}
+    topk = {"method": "topk", "ratio": 0.1, "bits": 16, "route": "allgather", "open_route": True}
+    assert chosen[5] == topk
+    assert chosen[10] == {"method": "dense", "route": "engine", "open_route": True}

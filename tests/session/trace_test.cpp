@@ -31,9 +31,17 @@ Json parse(const std::string& line, std::string_view kind, std::int64_t step) {
 }
 
 TEST(Trace, TheStartSaysWhatWasAskedFor) {
-  const Json event =
-      parse(start_event("run \"7\"", {2, 4}, "fixed", {{"method", "topk"}, {"ratio", "0.01"}}, 3),
-            "start", 0);
+  const Options options{{"method", "topk"}, {"ratio", "0.01"}};
+  const Json event = parse(start_event({.label = "run \"7\"",
+                                        .place = {2, 4},
+                                        .hosts = 2,
+                                        .policy = "fixed",
+                                        .options = options,
+                                        .needs = {.reacts = true, .window = 10},
+                                        .depth = 3}),
+                           "start", 0);
+  EXPECT_EQ(event["hosts"], 2);
+  EXPECT_EQ(event["needs"], (Json{{"reacts", true}, {"window", 10}}));
   EXPECT_EQ(event["label"], "run \"7\"");
   EXPECT_EQ(event["rank"], 2);
   EXPECT_EQ(event["ranks"], 4);
@@ -111,28 +119,49 @@ TEST(Trace, NumbersThatAreNotFiniteBecomeNull) {
 TEST(Trace, ADecisionHoldsItsInputsTheChoiceAndTheReason) {
   Statistics statistics{.step = 3,
                         .ranks = {{.step = 3, .gradient_energy = 4}, {.sent_energy = kNan}}};
-  statistics.ranks[0].magnitudes.add(std::bit_cast<std::uint32_t>(1.0f), 5, 10);
   const Situation now{.step = 5, .ranks = 2, .statistics = &statistics};
   const Question question{.now = now, .bucket = 1, .elements = 100, .layers = {}};
-  const Json event = parse(
-      decision_event(question, {make_choice("topk", 0.01), "fixed by the user"}), "decision", 5);
+  const Decision decision{make_choice("topk", 0.01), "fixed by the user"};
+  const Json event =
+      parse(decision_event(question, decision, cheapest_route(decision.choice, {100, 2, {}})),
+            "decision", 5);
   EXPECT_EQ(event["bucket"], 1);
   EXPECT_EQ(event["elements"], 100);
   EXPECT_EQ(event["ranks"], 2);
   EXPECT_EQ(event["choice"],
-            Json::parse(R"({"method":"topk","ratio":0.01,"bits":16,"route":"allgather"})"));
+            Json::parse(R"({"method":"topk","ratio":0.01,"bits":16,"route":"allgather",
+                            "open_route":true})"));
   EXPECT_EQ(event["reason"], "fixed by the user");
-  EXPECT_EQ(event["statistics"]["ranks"][0]["magnitudes"], Json::parse("[[160, 5.0, 10.0]]"));
   EXPECT_EQ(event["statistics"]["step"], 3);
   EXPECT_EQ(event["statistics"]["ranks"][0]["gradient_energy"], 4);
   EXPECT_TRUE(event["statistics"]["ranks"][1]["sent_energy"].is_null());
 }
 
 TEST(Trace, ADecisionWithoutStatisticsSaysSo) {
-  const Json event =
-      parse(decision_event({.now = {}, .layers = {}}, {make_choice("dense"), ""}), "decision", 0);
+  const Json event = parse(decision_event({.now = {}, .layers = {}}, {make_choice("dense"), ""},
+                                          make_choice("dense", 1, "ring")),
+                           "decision", 0);
   EXPECT_TRUE(event["statistics"].is_null());
   EXPECT_FALSE(event["choice"].contains("ratio"));
+}
+
+TEST(Trace, ADecisionNamesLayersThatGoApart) {
+  const Layers layers{{"a", 10}, {"b", 20}};
+  const Decision decision{
+      make_choice("topk", 0.5, "allgather"), "", {{{1}, make_choice("dense", 1, "ring")}}, {0}};
+  const Json event = parse(
+      decision_event({.now = {}, .elements = 30, .layers = layers}, decision, decision.choice),
+      "decision", 0);
+  EXPECT_EQ(event["apart"],
+            Json::parse(R"([{"layers":[1],"choice":{"method":"dense","route":"ring"}}])"));
+  EXPECT_EQ(event["dropped"], Json::parse("[0]"));
+}
+
+TEST(Trace, AStepHoldsWhatItsPolicyWasTold) {
+  const Json event =
+      parse(step_event(figures_of_one_step(), R"({"network_changes":2})", 3), "step", 7);
+  EXPECT_EQ(event["inputs"]["network_changes"], 2);
+  EXPECT_EQ(event["batches"], 3);
 }
 
 TEST(Trace, AFaultKeepsItsTextEvenIfItIsNotUtf8) {

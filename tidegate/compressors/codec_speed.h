@@ -30,6 +30,7 @@ class CodecSpeed {
   using Figures = std::array<double, 4>;
   CodecSpeed(Route route, const Figures& figures);
   Figures figures() const;
+  Route route() const { return route_; }
 
   // Proportional to the elements.
   Seconds compress(std::size_t elements, int ranks) const;

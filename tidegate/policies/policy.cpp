@@ -10,7 +10,7 @@ namespace tidegate {
 std::span<const PolicyRow> policies() {
   static const std::array table = {
       fixed_row(),  schedule_row(), accordion_row(), accordion_batch_row(),
-      gravac_row(), flexible_row(), auto_row()};
+      gravac_row(), flexible_row(), auto_row(),      replay_row()};
   return table;
 }
 

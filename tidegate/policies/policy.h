@@ -103,6 +103,8 @@ class Policy {
   virtual double rate_scale() const { return 1; }
   virtual Notes remember() const { return {}; }
   virtual void recall(const Notes& notes) { (void)notes; }
+  // What it goes by besides its options, a file for example: compared between ranks.
+  virtual std::string fingerprint() const { return {}; }
 };
 
 struct PolicyRow {
@@ -123,5 +125,6 @@ PolicyRow accordion_batch_row();
 PolicyRow flexible_row();
 PolicyRow auto_row();
 PolicyRow gravac_row();
+PolicyRow replay_row();
 
 }  // namespace tidegate

@@ -38,6 +38,14 @@ class Schedule : public Policy {
                 entries_, [](const Entry& entry) { return entry.choice.by_host; })};
   }
 
+  std::string fingerprint() const override {  // the file may differ between hosts
+    std::string text;
+    for (const auto& [from_step, choice] : entries_) {
+      text += concat("; ", from_step, " ", describe(choice));
+    }
+    return text;
+  }
+
  private:
   const std::vector<Entry> entries_;
 };

@@ -24,6 +24,7 @@ std::int64_t nanoseconds(Seconds seconds) {
 void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& settings) {
   settings.clock = [clock] { return clock->now(); };
   settings.work_clock = computed_by_this_thread;
+  settings.modelled = true;
 }
 
 ModelledJob::ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock,

@@ -10,6 +10,7 @@
 #include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/network/price.h"
+#include "tidegate/policies/ask.h"
 #include "tidegate/session/division.h"
 #include "tidegate/wire/message.h"
 
@@ -85,8 +86,16 @@ Session::Session(Place place, Settings settings)
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
   if (settings_.trace) {
-    settings_.trace(start_event(settings_.label, place_, settings_.policy, settings_.options,
-                                settings_.depth, settings_.emulated));
+    settings_.trace(start_event({.label = settings_.label,
+                                 .place = place_,
+                                 .hosts = shared_.topology.hosts(),
+                                 .policy = settings_.policy,
+                                 .options = settings_.options,
+                                 .own_policy = settings_.make_policy != nullptr,
+                                 .needs = needs_,
+                                 .depth = settings_.depth,
+                                 .emulated = settings_.emulated,
+                                 .modelled = settings_.modelled}));
   }
 }
 
@@ -239,9 +248,12 @@ void Session::learn() {
 
 // What the policy is told before it is asked.
 void Session::observe() {
+  // What is new may have been laid out already on this rank and not yet on another; but all have
+  // the first bucket of the step.
+  const Layers& first = bucket_at(0).compressible();
+  if (seen_.empty() || seen_.front() != first) seen_.assign(1, first);
   shapes_.clear();
-  for (const auto& bucket : buckets_) {
-    const Layers& layers = bucket->compressible();
+  for (const Layers& layers : seen_) {
     shapes_.push_back({elements_of(layers), place_.ranks, layers});
   }
   // Ranks may differ in when they heard of an epoch's end, but not in what they agreed on.
@@ -256,7 +268,9 @@ void Session::observe() {
                              .depth = settings_.depth,
                              .window = windows_.begin_step(static_cast<std::int64_t>(epochs))},
                             agreed_);
-  policy_->begin_step(now_);
+  if (settings_.trace) inputs_.tell(now_, resumed_);
+  resumed_.reset();
+  tidegate::begin_step(*policy_, settings_.policy, now_);
 }
 
 // For policies that look at averaged gradients.
@@ -314,23 +328,33 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
                           .bucket = index,
                           .elements = ready.data.size() / bytes_of(ready.element),
                           .layers = bucket.compressible()};
-  Decision decision = policy_->decide(question);
-  if (bucket.all_excluded() && decision.choice.method->name != "dense") {
-    decision = {.choice = make_choice("dense"),
-                .reason = "every layer of the bucket is excluded by the user"};
-  }
-  check_layers(decision, question, settings_.policy);
+  const Decision asked = ask(*policy_, settings_.policy, question);
+  const bool excluded = bucket.all_excluded() && asked.choice.method->name != "dense";
+  Decision decision = excluded ? Decision{.choice = make_choice("dense"), .reason = {}} : asked;
   normalise(decision, question.layers.size());
   const auto known = present_.find(index);
   const Decision* present = known == present_.end() ? nullptr : &known->second;
   settle_routes(bucket, present, decision);
-  const bool changes = !present || present->choice != decision.choice ||
-                       present->apart != decision.apart || !decision.dropped.empty();
-  if (changes) {
-    if (settings_.trace) settings_.trace(decision_event(question, decision));
-    present_[index] = decision;
-  }
+  if (settings_.trace) trace_decision(question, asked, decision, excluded);
+  present_[index] = decision;
   return decision;
+}
+
+// Only what is new: most decisions repeat those of the step before.
+void Session::trace_decision(const Question& question, const Decision& asked,
+                             const Decision& settled, bool excluded) {
+  inputs_.ask(question);
+  const auto same = [](const Decision& one, const Decision& other) {
+    return one.choice == other.choice && one.apart == other.apart;
+  };
+  const auto before = asked_.find(question.bucket);
+  const auto present = present_.find(question.bucket);
+  if (before != asked_.end() && present != present_.end() && same(present->second, settled) &&
+      same(before->second, asked) && asked.dropped.empty()) {
+    return;
+  }
+  asked_[question.bucket] = asked;
+  settings_.trace(decision_event(question, asked, settled.choice, excluded));
 }
 
 // Of every part, by its own layers. It does at present what the part with these layers did.
@@ -373,6 +397,7 @@ void Session::finish_step() {
   figures_.watched = residuals_in_use() || windows_.wanted();
   if (figures_.watched) settle_residuals();
   sum_up();
+  note_buckets();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
     BucketFigures& bucket = figures_.buckets[i];
     bucket.report = buckets_[i]->report();
@@ -396,7 +421,7 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_));
+    settings_.trace(step_event(figures_, inputs_.take(), policy_->batches_per_step()));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
@@ -419,6 +444,14 @@ void Session::fill_sketches(Record& record) {
   std::ranges::transform(gradient, record.gradient_sketch.begin(), to_bf16);
   std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
   record.sketched = 1;
+}
+
+// The buckets of a step that is finished are known to all ranks.
+void Session::note_buckets() {
+  seen_.resize(figures_.buckets.size());
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
+  }
 }
 
 bool Session::residuals_in_use() const {
@@ -509,6 +542,7 @@ std::string Session::fingerprint() const {
   std::string text = concat("wire version ", wire::kVersion, ", records of ", sizeof(Record),
                             " bytes; ranks ", place_.ranks, "; policy ", settings_.policy);
   for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
+  text += policy_->fingerprint();
   text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
   for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
   text += "; leaders";
@@ -569,6 +603,7 @@ void Session::load(const State& state) {
   shared_.memories.erase(kWindowSums);
   step_ = state.step;
   policy_->recall(state.policy);
+  resumed_ = state.policy;
   load_progress(state);
   statistics_.restart(step_);
   learned_.restart();

@@ -23,6 +23,7 @@
 #include "tidegate/base/error.h"
 #include "tidegate/comm/engine.h"
 #include "tidegate/comm/pipeline.h"
+#include "tidegate/policies/input_writer.h"
 #include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
@@ -43,8 +44,9 @@ struct Settings {
   int depth = 2;                     // buckets in flight with rounds still to come
   int threads = 1;                   // that compress, with the one that drives the session
   std::string label;
-  std::string emulated;  // the link that times are emulated for, if they are
-  TraceSink trace;       // empty = no trace
+  std::string emulated;   // the link that times are emulated for, if they are
+  bool modelled = false;  // `clock` runs in modelled time
+  TraceSink trace;        // empty = no trace
   Clock clock = monotonic_nanoseconds;
   Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
 };
@@ -119,7 +121,10 @@ class Session {
     statistics_.watch();
   }
   // What compressing takes; the same on all ranks. For policies that need it.
-  void set_speeds(CodecSpeeds speeds) { speeds_ = std::move(speeds); }
+  void set_speeds(CodecSpeeds speeds) {
+    speeds_ = std::move(speeds);
+    inputs_.forget_speeds();
+  }
   // What the policy wants to be told: whether calibration is worth its time, for example.
   const Needs& needs() const { return needs_; }
   // Of the optimiser, group by group, as the next step will use them. Policies hear of drops.
@@ -156,6 +161,8 @@ class Session {
   bool excluded(const std::string& layer) const;
   void admit(const ReadyBucket& ready);
   Decision decide(int bucket, const ReadyBucket& ready);
+  void trace_decision(const Question& question, const Decision& asked, const Decision& settled,
+                      bool excluded);
   void settle_routes(const BucketAverage& bucket, const Decision* present,
                      Decision& decision) const;
   void begin_step(std::int64_t ready);
@@ -165,6 +172,7 @@ class Session {
   void observe();
   void sum_up();
   void fill_sketches(Record& record);
+  void note_buckets();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void settle_residuals();
@@ -191,13 +199,17 @@ class Session {
   std::uint64_t epochs_ = 0;
   Situation now_;              // of the present step
   Wanted wanted_;              // of it, because its record will be sent
-  std::vector<Shape> shapes_;  // of its buckets, as far as they have been seen
+  std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
+  std::vector<Shape> shapes_;  // of these
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;
   std::map<int, Decision> present_;  // by bucket, to tell when one changes something
+  std::map<int, Decision> asked_;    // the same as the policy put it
+  InputWriter inputs_;               // for the trace
+  std::optional<Notes> resumed_;     // what the policy recalled since the last step
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 

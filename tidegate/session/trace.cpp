@@ -4,21 +4,19 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "tidegate/base/error.h"
-#include "tidegate/session/division.h"
+#include "tidegate/policies/trace_json.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int kTraceVersion = 1;
+using trace::Json;
+using trace::to_json;
 
 Json event(std::string_view kind, std::int64_t step) {
-  return {{"v", kTraceVersion}, {"kind", kind}, {"step", step}};
+  return {{"v", trace::kVersion}, {"kind", kind}, {"step", step}};
 }
 
 // Texts may hold bytes that are not UTF-8 (file names, engine errors): replaced, never thrown over.
@@ -28,28 +26,10 @@ std::string dump(const Json& json) {
 
 double milliseconds(double seconds) { return seconds * 1e3; }
 
-Json choice_json(const Choice& choice) {
-  Json json = {{"method", choice.method->name}};
-  if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
-  if (choice.method->level == Level::rank) json["rank"] = choice.rank;
-  if (choice.bits != 0) json["bits"] = choice.bits;
-  json["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
-  if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
-  if (choice.weaker > 0) json["weaker"] = choice.weaker;
-  if (choice.momentum > 0) json["momentum"] = choice.momentum;
-  if (choice.clip > 0) json["clip"] = choice.clip;
-  if (choice.at_once) json["at_once"] = true;
-  return json;
-}
-
-Json names_json(std::span<const Layer> layers) {
+Json apart_json(const LayersApart& group) {
   Json names = Json::array();
-  for (const Layer& layer : layers) names.push_back(layer.name);
-  return names;
-}
-
-Json apart_json(std::span<const Layer> layers, const Choice& choice) {
-  return {{"layers", names_json(layers)}, {"choice", choice_json(choice)}};
+  for (const Layer& layer : group.layers) names.push_back(layer.name);
+  return {{"layers", names}, {"choice", to_json(group.choice)}};
 }
 
 Json phases_json(double compress, double wire, double decode) {
@@ -59,10 +39,8 @@ Json phases_json(double compress, double wire, double decode) {
 }
 
 Json bucket_json(const BucketFigures& bucket) {
-  Json json = bucket.choice.method ? choice_json(bucket.choice) : Json{{"method", bucket.method}};
-  for (const LayersApart& group : bucket.apart) {
-    json["apart"].push_back(apart_json(group.layers, group.choice));
-  }
+  Json json = bucket.choice.method ? to_json(bucket.choice) : Json{{"method", bucket.method}};
+  for (const LayersApart& group : bucket.apart) json["apart"].push_back(apart_json(group));
   json["elements"] = bucket.elements;
   json["sent_elements"] = bucket.report.sent_elements;
   json["bytes_sent"] = bucket.bytes_sent;
@@ -80,16 +58,7 @@ Json moment_json(const Moment& moment) {
       {static_cast<double>(moment.nanoseconds) / 1e6, moment.what, moment.bucket, moment.round});
 }
 
-// Bins that are not empty, as [number, count, energy].
-Json histogram_json(const Histogram& histogram) {
-  Json bins = Json::array();
-  for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
-    if (histogram.counts[bin] == 0) continue;
-    bins.push_back({bin, histogram.counts[bin], histogram.energies[bin]});
-  }
-  return bins;
-}
-
+// The figures that a person would look at; a step's inputs hold the records in full.
 Json statistics_json(const Statistics& statistics) {
   Json ranks = Json::array();
   for (const Record& record : statistics.ranks) {
@@ -105,7 +74,7 @@ Json statistics_json(const Statistics& statistics) {
          {"bytes_sent", record.bytes_sent},
          {"compressed", record.compressed},
          {"finite", record.finite},
-         {"magnitudes", histogram_json(record.magnitudes)}});
+         {"learning_rate", record.learning_rate}});
   }
   return {{"step", statistics.step}, {"ranks", ranks}};
 }
@@ -137,21 +106,24 @@ bool BucketFigures::error_feedback() const {
   return waits(choice) || std::ranges::any_of(apart, waits, &LayersApart::choice);
 }
 
-std::string start_event(std::string_view label, Place place, std::string_view policy,
-                        const Options& options, int depth, std::string_view emulated) {
+std::string start_event(const Start& start) {
   Json json = event("start", 0);
-  json["label"] = label;
-  json["rank"] = place.rank;
-  json["ranks"] = place.ranks;
-  json["policy"] = policy;
-  json["options"] = options;
-  json["depth"] = depth;
-  if (!emulated.empty()) json["emulated_link"] = emulated;  // then all times are
+  json["label"] = start.label;
+  json["rank"] = start.place.rank;
+  json["ranks"] = start.place.ranks;
+  json["hosts"] = start.hosts;
+  json["policy"] = start.policy;
+  json["options"] = start.options;
+  if (start.own_policy) json["own_policy"] = true;
+  json["needs"] = to_json(start.needs);
+  json["depth"] = start.depth;
+  if (!start.emulated.empty()) json["emulated_link"] = start.emulated;  // then all times are
+  if (start.modelled) json["modelled"] = true;
   json["wire_version"] = wire::kVersion;
   return dump(json);
 }
 
-std::string step_event(const StepFigures& figures) {
+std::string step_event(const StepFigures& figures, std::string_view inputs, int batches) {
   Json json = event("step", figures.step);
   json["exchange_ms"] = milliseconds(figures.seconds);
   json["step_ms"] = milliseconds(figures.record.step_seconds);
@@ -159,14 +131,19 @@ std::string step_event(const StepFigures& figures) {
                            figures.record.decode_seconds);
   json["bytes_sent"] = figures.record.bytes_sent;
   json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
+  if (batches != 1) json["batches"] = batches;
   for (const BucketFigures& bucket : figures.buckets)
     json["buckets"].push_back(bucket_json(bucket));
   // [milliseconds since the first bucket was ready, what, bucket, round], in order.
   for (const Moment& moment : figures.moments) json["moments"].push_back(moment_json(moment));
-  return dump(json);
+  std::string line = dump(json);
+  if (inputs.empty()) return line;
+  line.pop_back();  // the closing brace
+  return concat(line, ",\"inputs\":", inputs, "}");
 }
 
-std::string decision_event(const Question& question, const Decision& decision) {
+std::string decision_event(const Question& question, const Decision& decision,
+                           const Choice& settled, bool excluded) {
   const Situation& now = question.now;
   Json json = event("decision", now.step);
   json["bucket"] = question.bucket;
@@ -174,14 +151,15 @@ std::string decision_event(const Question& question, const Decision& decision) {
   json["ranks"] = now.ranks;
   json["statistics"] = now.statistics ? statistics_json(*now.statistics) : Json();
   json["network"] = now.network ? network_json(*now.network) : Json();
-  json["choice"] = choice_json(decision.choice);
-  for (const Decision::Apart& group : decision.apart) {
-    json["apart"].push_back(apart_json(pick(question.layers, group.layers), group.choice));
+  json["choice"] = to_json(settled);
+  if (excluded) {
+    json["asked"] = to_json(decision.choice);
+  } else if (decision.choice.any_route) {
+    json["choice"]["open_route"] = true;  // for the policy; which one is cheapest may change
   }
-  if (!decision.dropped.empty()) {
-    json["dropped"] = names_json(pick(question.layers, decision.dropped));
-  }
-  json["reason"] = decision.reason;
+  if (!decision.apart.empty()) json["apart"] = to_json(decision.apart);
+  if (!decision.dropped.empty()) json["dropped"] = decision.dropped;
+  json["reason"] = excluded ? "every layer of the bucket is excluded by the user" : decision.reason;
   return dump(json);
 }
 

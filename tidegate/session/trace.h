@@ -56,10 +56,28 @@ struct StepFigures {
   std::vector<Moment> moments;
 };
 
-std::string start_event(std::string_view label, Place place, std::string_view policy,
-                        const Options& options, int depth, std::string_view emulated = {});
-std::string step_event(const StepFigures& figures);
-std::string decision_event(const Question& question, const Decision& decision);
+// What a job was asked to do.
+struct Start {
+  std::string_view label;
+  Place place;
+  int hosts = 1;
+  std::string_view policy;
+  const Options& options;
+  bool own_policy = false;  // the user's own, so `policy` is only its name
+  Needs needs;
+  int depth = 2;
+  std::string_view emulated = {};  // the link that times are emulated for, if they are
+  bool modelled = false;           // all times are
+};
+
+std::string start_event(const Start& start);
+// `inputs` = what the policy was told in this step and had not been told before (InputWriter), or
+// empty; `batches` = what it wants to be accumulated for the step after.
+std::string step_event(const StepFigures& figures, std::string_view inputs = {}, int batches = 1);
+// `settled` = what is done: the policy's choice with its route settled, or dense if the user
+// excludes every layer of the bucket.
+std::string decision_event(const Question& question, const Decision& decision,
+                           const Choice& settled, bool excluded = false);
 // The network has changed: what decisions follow from now on.
 std::string network_event(std::int64_t step, const Network& network, std::string_view reason);
 std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);

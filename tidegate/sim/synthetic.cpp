@@ -12,6 +12,7 @@
 #include "tidegate/comm/routes.h"
 #include "tidegate/network/step_time.h"
 #include "tidegate/policies/agreed_records.h"
+#include "tidegate/policies/ask.h"
 #include "tidegate/policies/learned.h"
 
 namespace tidegate {
@@ -141,12 +142,13 @@ class Simulation {
     for (const SyntheticBucket& bucket : buckets_) shapes.push_back(bucket.shape(job_.ranks));
     const Situation now = learned_.situation(
         {.step = step, .ranks = job_.ranks, .buckets = shapes, .depth = job_.depth}, agreed_);
-    policy_.begin_step(now);
+    begin_step(policy_, job_.policy, now);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       SyntheticBucket& bucket = buckets_[i];
       const int index = static_cast<int>(i);
-      Decision decision = policy_.decide(
-          {.now = now, .bucket = index, .elements = job_.buckets[i], .layers = bucket.layers});
+      Decision decision =
+          ask(policy_, job_.policy,
+              {.now = now, .bucket = index, .elements = job_.buckets[i], .layers = bucket.layers});
       if (decision.choice.by_host) {
         fail(Fault::unsupported, "synthetic ranks have a host each; choose a route without hosts");
       }

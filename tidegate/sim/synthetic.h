@@ -42,7 +42,8 @@ struct SyntheticJob {
   double transfer_noise = 0.05;  // standard deviation of the logarithm of what a transfer takes
   int depth = 2;                 // as of a session
   std::uint64_t seed = 0;
-  CodecCost codec;  // empty = compression costs nothing
+  CodecCost codec;               // empty = compression costs nothing
+  std::string policy = "given";  // its name, for errors
 };
 
 inline constexpr double kAboutRight = 0.25;

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies that users write: a function, or a class that remembers something.
+
+    def backlog_below_ten(question):
+        if question.backlog is None:
+            return "dense", "nothing is known yet"
+        return "topk", 0.01 if question.backlog < 10 else 0.05
+
+    tidegate.attach(model, optimizer, policy=backlog_below_ten)
+
+Every rank must decide the same, so a policy uses only what it is asked (numbers that all ranks have
+agreed on) and what it remembers of it: no clocks, no random numbers, nothing of its own rank.
+docs/POLICIES.md tells what a question holds and what may be answered."""
+
+import copy
+import hashlib
+import importlib
+import inspect
+import numbers
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import Error
+
+NEEDS = ("reacts", "by_host", "speeds", "magnitudes", "sketches")
+HELP = 'answer "dense", ("topk", 0.01), ("topk", 0.01, "why") or tidegate.Choice(...)'
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one bucket is averaged in one step."""
+
+    method: str  # one of `tidegate methods`
+    ratio: float | None = None  # for methods whose level is a ratio
+    rank: int | None = None  # for methods whose level is a rank
+    route: str = "auto"
+    bits: int = 0  # 0 = the method's own
+    reason: str = ""  # one sentence
+
+
+class OwnPolicy:
+    """A policy that remembers something. Only decide() must be written; any class that has it will
+    do."""
+
+    # What it wants to be told beyond what is free: any of NEEDS (tidegate/policies/policy.h).
+    needs: tuple[str, ...] = ()
+    # Steps over which gradients are summed up for Question.window, or 0 for an epoch.
+    window: int | None = None
+
+    def begin_step(self, now) -> None:
+        """Once per step, before any bucket: a question that is about none."""
+
+    def decide(self, question):
+        """For every bucket of a step."""
+        raise NotImplementedError
+
+    def batches_per_step(self) -> int:
+        """How many batches are accumulated for the step after this one."""
+        return 1
+
+    def remember(self) -> dict[str, list[float]]:
+        """What a checkpoint must hold: a job that is resumed decides as one that went on."""
+        return {}
+
+    def recall(self, notes: dict[str, list[float]]) -> None:
+        """Takes back what remember() gave."""
+
+
+class Adapter:
+    """Any form of own policy, as the library calls it."""
+
+    def __init__(self, policy):
+        self.policy = policy
+        self._decide = policy.decide if hasattr(policy, "decide") else policy
+
+    def needs(self) -> tuple:
+        wanted = tuple(getattr(self.policy, "needs", ()))
+        unknown = [name for name in wanted if name not in NEEDS]
+        if unknown:
+            raise Error("config", f"needs {unknown}: known are {', '.join(NEEDS)}")
+        return (*(name in wanted for name in NEEDS), getattr(self.policy, "window", None))
+
+    def begin_step(self, now) -> None:
+        if hasattr(self.policy, "begin_step"):
+            self.policy.begin_step(now)
+
+    def decide(self, question) -> tuple[str, float | None, str, int, str]:
+        answer = self._decide(question)
+        reason = ""
+        if isinstance(answer, tuple) and len(answer) > 1 and isinstance(answer[-1], str):
+            *answer, reason = answer
+            answer = answer[0] if len(answer) == 1 else tuple(answer)
+        if isinstance(answer, Choice):
+            return self._from_choice(answer, reason)
+        method, level = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
+        if not isinstance(method, str) or not (level is None or isinstance(level, numbers.Real)):
+            raise Error("config", f"answered {answer!r}, which is no choice; {HELP}")
+        return method, None if level is None else float(level), "auto", 0, reason
+
+    @staticmethod
+    def _from_choice(choice: Choice, reason: str) -> tuple:
+        if choice.ratio is not None and choice.rank is not None:
+            raise Error("config", f"answered {choice}: no method has both a ratio and a rank")
+        level = choice.rank if choice.ratio is None else choice.ratio
+        return (
+            choice.method,
+            None if level is None else float(level),
+            choice.route,
+            int(choice.bits),
+            reason or choice.reason,
+        )
+
+    def fingerprint(self) -> str:
+        """Tells ranks that run other versions of the user's file."""
+        code = self.policy if inspect.isfunction(self.policy) else type(self.policy)
+        try:
+            source = inspect.getsource(code)
+        except (OSError, TypeError):  # typed in, or written in C
+            return ""
+        return f" (source {hashlib.sha256(source.encode()).hexdigest()[:12]})"
+
+    def batches_per_step(self) -> int:
+        wanted = getattr(self.policy, "batches_per_step", None)
+        return int(wanted()) if wanted else 1
+
+    def remember(self) -> dict[str, list[float]]:
+        given = getattr(self.policy, "remember", None)
+        return (
+            {name: [float(v) for v in values] for name, values in given().items()} if given else {}
+        )
+
+    def recall(self, notes: dict[str, list[float]]) -> None:
+        if hasattr(self.policy, "recall"):
+            self.policy.recall(notes)
+
+
+def is_own(policy) -> bool:
+    """A function, or a class or object that decides."""
+    return callable(policy) or hasattr(policy, "decide")
+
+
+def name_of(policy) -> str:
+    """module:function, as the command line would have it."""
+    named = policy if hasattr(policy, "__qualname__") else type(policy)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def adapters(policy, count: int) -> list[Adapter]:
+    """One for each session: what a policy remembers is its session's own."""
+    if inspect.isclass(policy):
+        return [Adapter(policy()) for _ in range(count)]
+    if not hasattr(policy, "decide"):  # a function remembers nothing
+        return [Adapter(policy)] * count
+    return [Adapter(policy), *(Adapter(copy.deepcopy(policy)) for _ in range(count - 1))]
+
+
+def find(name: str):
+    """The function or class of "module:function"; modules beside the script are found too."""
+    module, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        raise Error(
+            "config", f'policy "{name}": {error}; write module:function, and look at PYTHONPATH'
+        ) from error
+    if found is None or not is_own(found):
+        raise Error("config", f'policy "{name}": module {module} has no function {attribute!r}')
+    return found
+
+
+def describe_error(error: BaseException) -> tuple[str, str]:
+    """(kind, text) of what a policy raised, with the place in the user's file."""
+    if isinstance(error, Error):
+        return error.kind, str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return "config", f"raised {type(error).__name__}: {error}{where}"

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/input_writer.h"
+
+#include <algorithm>
+
+#include "tidegate/base/error.h"
+#include "tidegate/policies/trace_json.h"
+
+namespace tidegate {
+namespace {
+
+using trace::Json;
+using trace::to_json;
+
+bool equal(const Network& a, const Network& b) {
+  return std::ranges::all_of(kPricedCollectives, [&](Collective collective) {
+    const Fit& x = a.fit(collective);
+    const Fit& y = b.fit(collective);
+    return x.link.bytes_per_second == y.link.bytes_per_second && x.link.latency == y.link.latency &&
+           x.origin == y.origin;
+  });
+}
+
+void add(std::string& members, std::string_view name, const Json& value) {
+  members += concat(members.empty() ? "" : ",", '"', name,
+                    "\":", value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed) {
+  if (resumed) {
+    add(told_, "resumed", to_json(*resumed));
+    window_ = -1;  // of another life
+  }
+  if (now.fresh && now.statistics) add(told_, "statistics", to_json(*now.statistics));
+  if (now.network && !(network_ && equal(*network_, *now.network))) {
+    network_ = *now.network;
+    add(told_, "network", to_json(*network_));
+  }
+  if (now.network_changes != network_changes_) {
+    network_changes_ = now.network_changes;
+    add(told_, "network_changes", network_changes_);
+  }
+  if (now.window && now.window->number != window_) {
+    window_ = now.window->number;
+    add(told_, "window", to_json(*now.window));
+  }
+  if (now.speeds && !now.speeds->empty() && !std::exchange(speeds_told_, true)) {
+    add(told_, "speeds", to_json(*now.speeds));
+  }
+  Json layouts = Json::object();
+  for (std::size_t i = 0; i < now.buckets.size(); ++i) {
+    Layers& known = layers_[static_cast<int>(i)];
+    if (std::ranges::equal(known, now.buckets[i].layers)) continue;
+    known.assign(now.buckets[i].layers.begin(), now.buckets[i].layers.end());
+    layouts[std::to_string(i)] = to_json(std::span<const Layer>(known));
+  }
+  if (!layouts.empty()) add(told_, "layers", layouts);
+  if (now.buckets.size() != buckets_) {
+    buckets_ = now.buckets.size();
+    add(told_, "buckets", buckets_);
+  }
+}
+
+void InputWriter::ask(const Question& question) {
+  Layers& known = layers_[question.bucket];
+  if (std::ranges::equal(known, question.layers)) return;
+  known.assign(question.layers.begin(), question.layers.end());
+  add(asked_, std::to_string(question.bucket), to_json(question.layers));
+}
+
+std::string InputWriter::take() {
+  if (!asked_.empty()) told_ += concat(told_.empty() ? "" : ",", "\"asked\":{", asked_, "}");
+  asked_.clear();
+  return told_.empty() ? "" : concat("{", std::exchange(told_, {}), "}");
+}
+
+}  // namespace tidegate

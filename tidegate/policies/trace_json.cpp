@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/trace_json.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "tidegate/base/error.h"
+
+namespace tidegate::trace {
+namespace {
+
+template <typename Value>
+struct Field {
+  const char* name;
+  Value Record::*member;
+};
+
+constexpr std::array kEnergies = {
+    Field<double>{"gradient_energy", &Record::gradient_energy},
+    Field<double>{"sent_energy", &Record::sent_energy},
+    Field<double>{"residual_energy", &Record::residual_energy},
+    Field<double>{"weaker_energy", &Record::weaker_energy},
+    Field<double>{"overlap", &Record::overlap},
+};
+constexpr std::array kFigures = {
+    Field<double>{"step_seconds", &Record::step_seconds},
+    Field<double>{"compute_seconds", &Record::compute_seconds},
+    Field<double>{"compress_seconds", &Record::compress_seconds},
+    Field<double>{"wire_seconds", &Record::wire_seconds},
+    Field<double>{"decode_seconds", &Record::decode_seconds},
+    Field<double>{"record_seconds", &Record::record_seconds},
+    Field<double>{"bytes_sent", &Record::bytes_sent},
+    Field<double>{"learning_rate", &Record::learning_rate},
+};
+constexpr std::array kCounts = {
+    Field<std::uint64_t>{"compressed", &Record::compressed},
+    Field<std::uint64_t>{"finite", &Record::finite},
+    Field<std::uint64_t>{"buckets", &Record::buckets},
+    Field<std::uint64_t>{"rate_drops", &Record::rate_drops},
+    Field<std::uint64_t>{"epochs", &Record::epochs},
+    Field<std::uint64_t>{"sketched", &Record::sketched},
+};
+using Slots = std::array<float, Record::kSlots>;
+constexpr std::array kSlotFields = {
+    Field<Slots>{"ready_slots", &Record::ready_seconds},
+    Field<Slots>{"compress_slots", &Record::compress_slots},
+    Field<Slots>{"wire_slots", &Record::wire_slots},
+    Field<Slots>{"decode_slots", &Record::decode_slots},
+};
+using Sketch = std::array<std::uint16_t, kSketchBuckets>;
+constexpr std::array kSketchFields = {
+    Field<Sketch>{"gradient_sketch", &Record::gradient_sketch},
+    Field<Sketch>{"residual_sketch", &Record::residual_sketch},
+};
+// A member that is added to records must be added here too, or decisions would not repeat.
+static_assert(sizeof(Record) ==
+              sizeof(Record::step) + 8 * (kEnergies.size() + kFigures.size() + kCounts.size()) +
+                  sizeof(Record::magnitudes) + kSlotFields.size() * sizeof(Slots) +
+                  sizeof(Record::transfer_seconds) + kSketchFields.size() * sizeof(Sketch));
+
+// In as few digits as tell it from other floats.
+double shortest(float value) {
+  std::array<char, 32> digits;
+  const auto [end, error] = std::to_chars(digits.begin(), digits.end(), value);
+  double read = value;
+  std::from_chars(digits.data(), end, read);
+  return static_cast<float>(read) == value ? read : value;
+}
+
+template <typename Value>
+Json value_json(Value value) {
+  if constexpr (std::is_same_v<Value, float>) return trace::to_json(shortest(value));
+  if constexpr (std::is_same_v<Value, double>) return trace::to_json(value);
+  if constexpr (std::is_integral_v<Value>) return value;
+}
+
+// Without the zeros at its end.
+template <typename Value, std::size_t size>
+Json list_json(const std::array<Value, size>& values) {
+  std::size_t used = size;
+  while (used > 0 && values[used - 1] == Value{}) --used;
+  Json json = Json::array();
+  for (std::size_t i = 0; i < used; ++i) {
+    json.push_back(value_json(values[i]));
+  }
+  return json;
+}
+
+// Bins that are not empty, as [number, count, energy].
+Json histogram_json(const Histogram& histogram) {
+  Json bins = Json::array();
+  for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
+    if (histogram.counts[bin] == 0 && histogram.energies[bin] == 0) continue;
+    bins.push_back(
+        Json::array({bin, value_json(histogram.counts[bin]), value_json(histogram.energies[bin])}));
+  }
+  return bins;
+}
+
+// Members that are as in every new record are left out.
+Json record_json(const Record& record) {
+  const Record standard;
+  Json json = Json::object();
+  const auto add = [&](const auto& fields) {
+    for (const auto& [name, field] : fields) {
+      if (record.*field == standard.*field) continue;
+      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(record.*field)>>) {
+        json[name] = value_json(record.*field);
+      } else {
+        json[name] = list_json(record.*field);
+      }
+    }
+  };
+  add(kEnergies);
+  add(kFigures);
+  add(kCounts);
+  add(kSlotFields);
+  add(kSketchFields);
+  if (record.transfer_seconds != standard.transfer_seconds) {
+    json["transfers"] = list_json(record.transfer_seconds);
+  }
+  if (Json bins = histogram_json(record.magnitudes); !bins.empty())
+    json["magnitudes"] = std::move(bins);
+  return json;
+}
+
+float float_from(const Json& json, std::string_view what, bool may_be_infinite) {
+  const double value = may_be_infinite ? number(json, what) : finite(json, what);
+  if (std::isfinite(value) && std::abs(value) > std::numeric_limits<float>::max()) {
+    fail(Fault::config, "\"", what, "\" holds ", value, ", which is too large");
+  }
+  return static_cast<float>(value);
+}
+
+template <std::size_t size>
+void read(const Json& json, std::string_view what, bool may_be_infinite,
+          std::array<float, size>& values) {
+  std::size_t i = 0;
+  for (const Json& each : array(json, what, size)) {
+    values[i++] = float_from(each, what, may_be_infinite);
+  }
+}
+
+Histogram histogram_from(const Json& json) {
+  constexpr std::string_view kName = "magnitudes";
+  Histogram histogram;
+  for (const Json& bin : array(json, kName, Histogram::kBins)) {
+    if (array(bin, kName, 3).size() != 3) fail(Fault::config, "\"magnitudes\": a bin is no triple");
+    const auto at = static_cast<std::size_t>(
+        whole(bin[0], kName, 0, static_cast<std::int64_t>(Histogram::kBins) - 1));
+    histogram.counts[at] = float_from(bin[1], kName, true);
+    histogram.energies[at] = float_from(bin[2], kName, true);
+  }
+  return histogram;
+}
+
+Record record_from(const Json& json, std::int64_t step) {
+  Record record;
+  record.step = step;
+  for (const auto& [name, field] : kEnergies) {
+    if (const Json* found = find(json, name)) record.*field = number(*found, name);
+  }
+  for (const auto& [name, field] : kFigures) {
+    if (const Json* found = find(json, name)) record.*field = finite(*found, name);
+  }
+  for (const auto& [name, field] : kCounts) {
+    if (const Json* found = find(json, name)) {
+      record.*field = static_cast<std::uint64_t>(whole(*found, name, 0, kMostSteps));
+    }
+  }
+  for (const auto& [name, field] : kSlotFields) {
+    if (const Json* found = find(json, name)) read(*found, name, false, record.*field);
+  }
+  for (const auto& [name, field] : kSketchFields) {
+    const Json* found = find(json, name);
+    if (!found) continue;
+    std::size_t i = 0;
+    for (const Json& each : array(*found, name, kSketchBuckets)) {
+      (record.*field)[i++] = static_cast<std::uint16_t>(whole(each, name, 0, 0xFFFF));
+    }
+  }
+  if (const Json* found = find(json, "transfers")) {
+    read(*found, "transfers", true, record.transfer_seconds);
+  }
+  if (const Json* found = find(json, "magnitudes")) record.magnitudes = histogram_from(*found);
+  return record;
+}
+
+}  // namespace
+
+// --- writing ---
+
+Json to_json(double number) {
+  if (std::isfinite(number)) return number;
+  if (std::isnan(number)) return "nan";
+  return number > 0 ? "inf" : "-inf";
+}
+
+Json to_json(const Choice& choice) {
+  Json json = {{"method", choice.method->name}};
+  if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
+  if (choice.method->level == Level::rank) json["rank"] = choice.rank;
+  if (choice.bits != 0) json["bits"] = choice.bits;
+  json["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
+  if (choice.any_route) json["open_route"] = true;
+  if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
+  if (choice.weaker > 0) json["weaker"] = choice.weaker;
+  if (choice.momentum > 0) json["momentum"] = choice.momentum;
+  if (choice.clip > 0) json["clip"] = choice.clip;
+  if (choice.at_once) json["at_once"] = true;
+  return json;
+}
+
+Json to_json(const Statistics& statistics) {
+  Json ranks = Json::array();
+  for (const Record& record : statistics.ranks) ranks.push_back(record_json(record));
+  return {{"step", statistics.step}, {"ranks", std::move(ranks)}};
+}
+
+Json to_json(const Network& network) {
+  Json json = Json::object();
+  for (const Collective collective : kPricedCollectives) {
+    const Fit& fit = network.fit(collective);
+    json[std::string(name(collective))] = {{"bytes_per_second", to_json(fit.link.bytes_per_second)},
+                                           {"latency_seconds", to_json(fit.link.latency.count())},
+                                           {"origin", name(fit.origin)}};
+  }
+  return json;
+}
+
+Json to_json(const Window& window) {
+  Json norms = Json::object();
+  for (const auto& [layer, norm] : window.norms) norms[layer] = to_json(norm);
+  return {{"number", window.number}, {"steps", window.steps}, {"norms", std::move(norms)}};
+}
+
+Json to_json(const CodecSpeeds& speeds) {
+  Json json = Json::object();
+  for (const auto& [choice, speed] : speeds) {
+    Json figures = Json::array();
+    for (const double figure : speed.figures()) figures.push_back(to_json(figure));
+    json[choice] = {{"route", name(speed.route())}, {"figures", std::move(figures)}};
+  }
+  return json;
+}
+
+Json to_json(const Notes& notes) {
+  Json json = Json::object();
+  for (const auto& [name, values] : notes) {
+    Json& list = json[name] = Json::array();
+    for (const double value : values) list.push_back(to_json(value));
+  }
+  return json;
+}
+
+Json to_json(const Needs& needs) {
+  Json json = Json::object();
+  if (needs.reacts) json["reacts"] = true;
+  if (needs.by_host) json["by_host"] = true;
+  if (needs.speeds) json["speeds"] = true;
+  if (needs.magnitudes) json["magnitudes"] = true;
+  if (needs.sketches) json["sketches"] = true;
+  if (needs.window) json["window"] = *needs.window;
+  return json;
+}
+
+Json to_json(std::span<const Layer> layers) {
+  Json json = Json::array();
+  for (const Layer& layer : layers) {
+    json.push_back(Json::array({layer.name, layer.elements, layer.rows}));
+  }
+  return json;
+}
+
+Json to_json(const std::vector<Decision::Apart>& apart) {
+  Json json = Json::array();
+  for (const auto& [layers, choice] : apart) {
+    json.push_back({{"layers", layers}, {"choice", to_json(choice)}});
+  }
+  return json;
+}
+
+// --- reading ---
+
+const Json* find(const Json& object, std::string_view name) {
+  if (!object.is_object()) fail(Fault::config, "where \"", name, "\" should be is no JSON object");
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+const Json& member(const Json& object, std::string_view name) {
+  const Json* found = find(object, name);
+  if (!found) fail(Fault::config, "has no member \"", name, "\"");
+  return *found;
+}
+
+std::string text(const Json& json, std::string_view what) {
+  if (!json.is_string()) fail(Fault::config, "\"", what, "\" is no text");
+  return json.get<std::string>();
+}
+
+double number(const Json& json, std::string_view what) {
+  if (json.is_number()) return json.get<double>();
+  if (json == "inf") return std::numeric_limits<double>::infinity();
+  if (json == "-inf") return -std::numeric_limits<double>::infinity();
+  if (json == "nan") return std::numeric_limits<double>::quiet_NaN();
+  fail(Fault::config, "\"", what, "\" is no number");
+}
+
+double finite(const Json& json, std::string_view what) {
+  const double value = number(json, what);
+  if (!std::isfinite(value)) fail(Fault::config, "\"", what, "\" is not finite");
+  return value;
+}
+
+std::int64_t whole(const Json& json, std::string_view what, std::int64_t least, std::int64_t most) {
+  if (!json.is_number_integer() ||
+      (json.is_number_unsigned() &&
+       json.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})) {
+    fail(Fault::config, "\"", what, "\" must be a whole number from ", least, " to ", most);
+  }
+  const auto value = json.get<std::int64_t>();
+  if (value < least || value > most) {
+    fail(Fault::config, "\"", what, "\" is ", value, "; it must be from ", least, " to ", most);
+  }
+  return value;
+}
+
+bool yes(const Json& json, std::string_view what) {
+  if (!json.is_boolean()) fail(Fault::config, "\"", what, "\" is neither true nor false");
+  return json.get<bool>();
+}
+
+const Json& array(const Json& json, std::string_view what, std::size_t longest) {
+  if (!json.is_array()) fail(Fault::config, "\"", what, "\" is no list");
+  if (json.size() > longest) {
+    fail(Fault::config, "\"", what, "\" has ", json.size(), " entries; at most ", longest, " fit");
+  }
+  return json;
+}
+
+Choice choice_from(const Json& json) {
+  const std::string method_name = text(member(json, "method"), "method");
+  const Method& method = find_method(method_name);
+  double level = 1;
+  if (method.level == Level::ratio) level = finite(member(json, "ratio"), "ratio");
+  if (method.level == Level::rank) level = finite(member(json, "rank"), "rank");
+  const Json* bits = find(json, "bits");
+  Choice choice = make_choice(method_name, level, text(member(json, "route"), "route"),
+                              bits ? static_cast<int>(whole(*bits, "bits", 0, 64)) : 0);
+  if (const Json* open = find(json, "open_route")) choice.any_route = yes(*open, "open_route");
+  if (const Json* select = find(json, "select")) {
+    if (text(*select, "select") == "exactly") choice.keep = kernels::Keep::exactly;
+  }
+  const auto share = [&](const char* name, double& value, double most) {
+    const Json* found = find(json, name);
+    if (!found) return;
+    value = finite(*found, name);
+    if (!(value >= 0 && value <= most)) {
+      fail(Fault::config, "\"", name, "\" is ", value, "; it must be from 0 to ", most);
+    }
+  };
+  share("weaker", choice.weaker, 1);
+  share("momentum", choice.momentum, 1);
+  share("clip", choice.clip, std::numeric_limits<double>::max());
+  if (const Json* at_once = find(json, "at_once")) choice.at_once = yes(*at_once, "at_once");
+  return choice;
+}
+
+Statistics statistics_from(const Json& json, int ranks) {
+  Statistics statistics;
+  statistics.step = whole(member(json, "step"), "step", 0, kMostSteps);
+  const Json& records = array(member(json, "ranks"), "ranks", static_cast<std::size_t>(ranks));
+  if (records.size() != static_cast<std::size_t>(ranks)) {
+    fail(Fault::config, "holds records of ", records.size(), " ranks, but the job has ", ranks);
+  }
+  for (const Json& record : records) {
+    statistics.ranks.push_back(record_from(record, statistics.step));
+  }
+  return statistics;
+}
+
+Network network_from(const Json& json, const Extent& extent) {
+  constexpr std::array kOrigins = {Origin::given, Origin::derived, Origin::measured};
+  Network network(extent, {1, Seconds(0)});
+  for (const Collective collective : kPricedCollectives) {
+    const Json& fit = member(json, name(collective));
+    const std::string written = text(member(fit, "origin"), "origin");
+    const auto* origin = std::ranges::find(kOrigins, written, [](Origin o) { return name(o); });
+    if (origin == kOrigins.end()) fail(Fault::config, "unknown origin \"", written, "\"");
+    // A link without a limit has an infinite rate.
+    const double rate = number(member(fit, "bytes_per_second"), "bytes_per_second");
+    const double latency = finite(member(fit, "latency_seconds"), "latency_seconds");
+    if (!(rate > 0) || !(latency >= 0)) {
+      fail(Fault::config, "a link of ", rate, " bytes per second and ", latency,
+           " seconds does not exist");
+    }
+    network.set(collective, {{rate, Seconds(latency)}, *origin});
+  }
+  return network;
+}
+
+Window window_from(const Json& json) {
+  Window window{.number = whole(member(json, "number"), "number", 0, kMostSteps),
+                .steps = whole(member(json, "steps"), "steps", 0, kMostSteps),
+                .norms = {}};
+  const Json& norms = member(json, "norms");
+  if (!norms.is_object()) fail(Fault::config, "\"norms\" is no JSON object");
+  for (const auto& [layer, norm] : norms.items()) window.norms[layer] = number(norm, "norms");
+  return window;
+}
+
+CodecSpeeds speeds_from(const Json& json) {
+  if (!json.is_object()) fail(Fault::config, "\"speeds\" is no JSON object");
+  CodecSpeeds speeds;
+  for (const auto& [choice, speed] : json.items()) {
+    CodecSpeed::Figures figures{};
+    const Json& list = array(member(speed, "figures"), "figures", figures.size());
+    for (std::size_t i = 0; i < list.size(); ++i) figures[i] = finite(list[i], "figures");
+    speeds.emplace(choice, CodecSpeed(parse_route(text(member(speed, "route"), "route")), figures));
+  }
+  return speeds;
+}
+
+Notes notes_from(const Json& json) {
+  if (!json.is_object()) fail(Fault::config, "what a policy remembers is no JSON object");
+  Notes notes;
+  for (const auto& [name, values] : json.items()) {
+    std::vector<double>& list = notes[name];
+    for (const Json& value : array(values, name, 1 << 24)) list.push_back(number(value, name));
+  }
+  return notes;
+}
+
+Needs needs_from(const Json& json) {
+  Needs needs;
+  const auto flag = [&](const char* name, bool& value) {
+    if (const Json* found = find(json, name)) value = yes(*found, name);
+  };
+  flag("reacts", needs.reacts);
+  flag("by_host", needs.by_host);
+  flag("speeds", needs.speeds);
+  flag("magnitudes", needs.magnitudes);
+  flag("sketches", needs.sketches);
+  if (const Json* window = find(json, "window")) {
+    needs.window = whole(*window, "window", 0, kMostSteps);
+  }
+  return needs;
+}
+
+Layers layers_from(const Json& json) {
+  Layers layers;
+  std::int64_t room = kMostElements;
+  for (const Json& layer : array(json, "layers", static_cast<std::size_t>(kMostBuckets))) {
+    if (array(layer, "layers", 3).size() != 3) fail(Fault::config, "a layer is no triple");
+    const std::int64_t elements = whole(layer[1], "elements", 0, room);
+    const std::int64_t rows = whole(layer[2], "rows", 0, elements);
+    room -= elements;
+    layers.push_back({text(layer[0], "layer"), static_cast<std::size_t>(elements),
+                      static_cast<std::size_t>(rows)});
+  }
+  return layers;
+}
+
+std::vector<std::size_t> numbers_from(const Json& json, std::string_view what) {
+  std::vector<std::size_t> numbers;
+  for (const Json& each : array(json, what, static_cast<std::size_t>(kMostBuckets))) {
+    numbers.push_back(static_cast<std::size_t>(whole(each, what, 0, kMostBuckets)));
+  }
+  return numbers;
+}
+
+std::vector<Decision::Apart> apart_from(const Json& json) {
+  std::vector<Decision::Apart> parts;
+  for (const Json& part : array(json, "apart", static_cast<std::size_t>(kMostBuckets))) {
+    parts.push_back(
+        {numbers_from(member(part, "layers"), "layers"), choice_from(member(part, "choice"))});
+  }
+  return parts;
+}
+
+}  // namespace tidegate::trace

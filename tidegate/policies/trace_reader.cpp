@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/trace_reader.h"
+
+#include <utility>
+
+#include "tidegate/base/error.h"
+#include "tidegate/policies/trace_json.h"
+
+namespace tidegate {
+namespace {
+
+using trace::find;
+using trace::finite;
+using trace::Json;
+using trace::kMostBuckets;
+using trace::kMostRanks;
+using trace::kMostSteps;
+using trace::member;
+using trace::text;
+using trace::whole;
+
+std::unique_ptr<std::istream> open(const std::string& path) {
+  auto stream = std::make_unique<std::ifstream>(path);
+  if (!*stream) {
+    fail(Fault::config, "cannot read the trace \"", path,
+         "\"; name a file that a run wrote, for example by attach(..., trace=\"trace.jsonl\")");
+  }
+  return stream;
+}
+
+double milliseconds(const Json& json, const char* name) {
+  return finite(member(json, name), name) / 1e3;
+}
+
+// Written as null where it is not finite.
+double energy(const Json& json, const char* name) {
+  const Json& value = member(json, name);
+  return value.is_null() ? 0 : trace::number(value, name);
+}
+
+int bucket_number(const std::string& name) {
+  const double number = parse_number(name, "bucket");
+  if (!(number >= 0 && number < kMostBuckets) || number != static_cast<int>(number)) {
+    fail(Fault::config, "bucket \"", name, "\" is no number of a bucket");
+  }
+  return static_cast<int>(number);
+}
+
+bool same(const Choice& a, const Choice& b) {
+  if (a.any_route != b.any_route) return false;
+  Choice other = b;
+  if (a.any_route) other.route = a.route;  // means nothing yet
+  return a == other;
+}
+
+}  // namespace
+
+bool TracedDecision::says(const Decision& other) const {
+  const auto same_part = [](const Decision::Apart& a, const Decision::Apart& b) {
+    return a.layers == b.layers && same(a.choice, b.choice);
+  };
+  return same(asked.choice, other.choice) &&
+         std::ranges::equal(asked.apart, other.apart, same_part) && asked.dropped == other.dropped;
+}
+
+struct TraceReader::Line {
+  Json json;
+  std::string kind;
+  std::int64_t step = 0;
+};
+
+TraceReader::TraceReader(const std::string& path) : TraceReader(open(path), path) {}
+
+TraceReader::TraceReader(std::unique_ptr<std::istream> stream, std::string name)
+    : stream_(std::move(stream)), name_(std::move(name)) {
+  const auto line = next_line();
+  if (!line || line->kind != "start") {
+    fail(Fault::config, "\"", name_,
+         "\" is no trace: a trace begins with a line {\"v\": ", trace::kVersion,
+         ", \"kind\": \"start\", ...}; name the file that a run was given as its ", "trace");
+  }
+}
+
+// Reads one event, and what it means for those that follow. Null at the end.
+std::unique_ptr<TraceReader::Line> TraceReader::next_line() {
+  std::string written;
+  while (written.find_first_not_of(" \t\r") == std::string::npos) {
+    if (!std::getline(*stream_, written)) return nullptr;
+    ++lines_;
+  }
+  const bool last = stream_->eof();  // no line end: whoever wrote it may have been stopped
+  auto line = std::make_unique<Line>();
+  line->json = Json::parse(written, nullptr, false);
+  if (line->json.is_discarded() && last && lines_ > 1) {
+    incomplete_ = concat("line ", lines_, " of \"", name_,
+                         "\" is incomplete, as a run that is killed leaves it; it is left out");
+    return nullptr;
+  }
+  try {
+    if (line->json.is_discarded()) fail(Fault::config, "is not JSON");
+    const std::int64_t version = whole(member(line->json, "v"), "v", 0, kMostSteps);
+    if (version != trace::kVersion) {
+      fail(Fault::config, "is of version ", version, ", and this Tidegate reads version ",
+           trace::kVersion, "; use the Tidegate that wrote it");
+    }
+    line->kind = text(member(line->json, "kind"), "kind");
+    line->step = whole(member(line->json, "step"), "step", 0, kMostSteps);
+    if ((line->kind == "start") != (lines_ == 1)) {
+      fail(Fault::config, "a trace holds one run, so its first line and no other is a start");
+    }
+    if (line->kind == "start") {
+      read_start(*line);
+    } else if (line->kind == "step") {
+      read_step(*line);
+    } else if (line->kind == "decision") {
+      read_decision(*line);
+    } else if (line->kind == "fault") {
+      faults_.push_back({line->step, text(member(line->json, "fault"), "fault"),
+                         text(member(line->json, "text"), "text")});
+    } else if (line->kind == "end") {
+      end_ = {line->step, finite(member(line->json, "bytes_sent"), "bytes_sent"),
+              finite(member(line->json, "dense_bytes"), "dense_bytes")};
+    } else {
+      fail(Fault::config, "unknown kind \"", line->kind, "\"");
+    }
+  } catch (const Error& error) {
+    fail(Fault::config, "line ", lines_, " of the trace \"", name_, "\": ", error.what(),
+         ". Is this the file that a run was given as its trace, unchanged?");
+  }
+  return line;
+}
+
+const TracedStep* TraceReader::next() {
+  while (const auto line = next_line()) {
+    if (line->kind == "step") return &step_;
+  }
+  return nullptr;
+}
+
+void TraceReader::read_start(const Line& line) {
+  const Json& json = line.json;
+  start_.label = text(member(json, "label"), "label");
+  start_.ranks = static_cast<int>(whole(member(json, "ranks"), "ranks", 1, kMostRanks));
+  start_.rank = static_cast<int>(whole(member(json, "rank"), "rank", 0, start_.ranks - 1));
+  start_.policy = text(member(json, "policy"), "policy");
+  const Json& options = member(json, "options");
+  if (!options.is_object()) fail(Fault::config, "\"options\" is no JSON object");
+  for (const auto& [name, value] : options.items()) start_.options[name] = text(value, name);
+  start_.depth = static_cast<int>(whole(member(json, "depth"), "depth", 1, kMostBuckets));
+  if (const Json* link = find(json, "emulated_link"))
+    start_.emulated = text(*link, "emulated_link");
+  if (const Json* own = find(json, "own_policy")) start_.own = trace::yes(*own, "own_policy");
+  if (const Json* modelled = find(json, "modelled")) {
+    start_.modelled = trace::yes(*modelled, "modelled");
+  }
+  const Json* hosts = find(json, "hosts");
+  start_.hosts = hosts ? static_cast<int>(whole(*hosts, "hosts", 1, start_.ranks)) : start_.ranks;
+  if (const Json* needs = find(json, "needs")) start_.needs = trace::needs_from(*needs);
+}
+
+void TraceReader::read_decision(const Line& line) {
+  const Json& json = line.json;
+  const std::string reason = text(member(json, "reason"), "reason");
+  if (!find(json, "bucket")) {
+    changes_.push_back(reason);
+    return;
+  }
+  TracedDecision decision;
+  decision.step = line.step;
+  decision.bucket = static_cast<int>(whole(json["bucket"], "bucket", 0, kMostBuckets));
+  decision.settled = trace::choice_from(member(json, "choice"));
+  decision.asked.choice = decision.settled;
+  decision.settled.any_route = false;
+  if (const Json* asked = find(json, "asked")) {
+    decision.asked.choice = trace::choice_from(*asked);
+    decision.excluded = true;
+  }
+  decision.asked.reason = reason;
+  if (const Json* apart = find(json, "apart")) decision.asked.apart = trace::apart_from(*apart);
+  if (const Json* dropped = find(json, "dropped")) {
+    decision.asked.dropped = trace::numbers_from(*dropped, "dropped");
+  }
+  decisions_.push_back(std::move(decision));
+}
+
+// What the policy was told in this step joins what it knows already.
+void TraceReader::learn(const Line& line) {
+  const Json* inputs = find(line.json, "inputs");
+  const auto given = [&](const char* name) { return inputs ? find(*inputs, name) : nullptr; };
+  const auto learn_layers = [&](const char* name) {
+    const Json* layouts = given(name);
+    if (!layouts) return;
+    if (!layouts->is_object()) fail(Fault::config, "\"", name, "\" is no JSON object");
+    for (const auto& [bucket, layers] : layouts->items()) {
+      layers_[bucket_number(bucket)] = trace::layers_from(layers);
+    }
+  };
+  if (const Json* notes = given("resumed")) {
+    window_.reset();
+    step_.resumed = trace::notes_from(*notes);
+    statistics_.reset();
+  }
+  const Json* records = given("statistics");
+  if (records) {
+    statistics_ = trace::statistics_from(*records, start_.ranks);
+    times_.observe(*statistics_);
+  }
+  if (const Json* network = given("network")) {
+    network_ = trace::network_from(*network, {start_.ranks, start_.hosts});
+  }
+  if (const Json* changes = given("network_changes")) {
+    network_changes_ = whole(*changes, "network_changes", 0, kMostSteps);
+  }
+  if (const Json* window = given("window")) window_ = trace::window_from(*window);
+  if (const Json* speeds = given("speeds")) speeds_ = trace::speeds_from(*speeds);
+  learn_layers("layers");
+  if (const Json* buckets = given("buckets")) {
+    buckets_ = static_cast<std::size_t>(whole(*buckets, "buckets", 0, kMostBuckets));
+  }
+  see_buckets();
+  learn_layers("asked");  // when the step had begun
+
+  const bool wants_speeds = start_.needs && start_.needs->speeds;
+  step_.now = {.step = line.step,
+               .ranks = start_.ranks,
+               .statistics = statistics_ ? &*statistics_ : nullptr,
+               .fresh = records != nullptr,
+               .network = network_ ? &*network_ : nullptr,
+               .network_changes = network_changes_,
+               .times = times_.known() ? &times_ : nullptr,
+               .speeds = wants_speeds ? &speeds_ : nullptr,
+               .buckets = shapes_,
+               .depth = start_.depth,
+               .window = window_ ? &*window_ : nullptr};
+}
+
+// The shapes of the situation, from the layers as they are known when the step begins.
+void TraceReader::see_buckets() {
+  bucket_layers_.clear();
+  for (std::size_t i = 0; i < buckets_; ++i) {
+    const auto known = layers_.find(static_cast<int>(i));
+    if (known == layers_.end()) fail(Fault::config, "bucket ", i, " has no layers");
+    bucket_layers_.push_back(known->second);
+  }
+  shapes_.clear();
+  for (const Layers& layers : bucket_layers_) {
+    shapes_.push_back({elements_of(layers), start_.ranks, layers});
+  }
+}
+
+void TraceReader::read_step(const Line& line) {
+  const Json& json = line.json;
+  step_ = {};
+  learn(line);
+  step_.decisions = std::exchange(decisions_, {});
+  step_.changes = std::exchange(changes_, {});
+  for (const TracedDecision& decision : step_.decisions) {
+    if (decision.step == line.step) continue;
+    fail(Fault::config, "step ", line.step, " follows a decision of step ", decision.step);
+  }
+  if (const Json* batches = find(json, "batches")) {
+    step_.batches = static_cast<int>(whole(*batches, "batches", 1, kMostBuckets));
+  }
+  step_.step_seconds = milliseconds(json, "step_ms");
+  step_.exchange_seconds = milliseconds(json, "exchange_ms");
+  step_.wire_seconds = milliseconds(member(json, "ms"), "wire");
+  step_.bytes_sent = finite(member(json, "bytes_sent"), "bytes_sent");
+  const Json& all_finite = member(json, "finite");
+  if (!all_finite.is_null()) step_.finite = trace::yes(all_finite, "finite");
+  read_buckets(line);
+}
+
+void TraceReader::read_buckets(const Line& line) {
+  const Json* buckets = find(line.json, "buckets");
+  if (!buckets) return;
+  for (const Json& bucket :
+       trace::array(*buckets, "buckets", static_cast<std::size_t>(kMostBuckets))) {
+    TracedBucket& traced = step_.buckets.emplace_back();
+    traced.elements =
+        static_cast<std::size_t>(whole(member(bucket, "elements"), "elements", 0, kMostSteps));
+    traced.bytes_sent = finite(member(bucket, "bytes_sent"), "bytes_sent");
+    step_.gradient_energy += energy(bucket, "gradient_energy");
+    step_.residual_energy += energy(bucket, "residual_energy");
+    if (text(member(bucket, "method"), "method") == "foreign") continue;
+    traced.choice = trace::choice_from(bucket);
+    const auto known = layers_.find(static_cast<int>(step_.buckets.size()) - 1);
+    if (known != layers_.end()) traced.layers = known->second;
+  }
+}
+
+}  // namespace tidegate
