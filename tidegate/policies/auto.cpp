@@ -40,7 +40,8 @@ struct Rules {
   double patience = 1;
   double tolerance = 0.08;
   double selecting = 0.1;
-  double critical = 0.5;
+  double leave = 1.5;
+  double critical = 0.4;
   std::int64_t horizon = 0;
   double ending = 0.02;
   double margin = 0.03;
@@ -306,6 +307,12 @@ class Auto : public Policy {
     all = std::move(left);
   }
 
+  // What is in use may come to cost a little more before it is given up, so that a backlog that
+  // wavers about the limit does not make choices do so.
+  bool still_tolerable(const Candidate& candidate) const {
+    return rules_.to_target || candidate.slowdown <= rules_.tolerance * rules_.leave;
+  }
+
   bool tolerable(const Candidate& candidate) const {
     return rules_.to_target || candidate.slowdown <= rules_.tolerance;
   }
@@ -361,7 +368,7 @@ class Auto : public Policy {
                               .measured = measured,
                               .outlook = model.uniform(plan_->choice)};
       const double worthwhile = best.slowdown < present.slowdown ? 1 : 1 - rules_.margin;
-      if (tolerable(present) && score(best) >= score(present) * worthwhile) {
+      if (still_tolerable(present) && score(best) >= score(present) * worthwhile) {
         refine(now, model, present.choice, present.outlook);
         return;
       }
@@ -462,10 +469,10 @@ class Auto : public Policy {
     } else if (plan_ && why == "review") {
       bool measured = false;
       const double here = slowdown(plan_->choice, patience(now), measured);
-      if (!rules_.to_target && here > rules_.tolerance) {
-        text =
-            concat("a backlog of ", shown(backlog_), " slows learning down by ", shown(100 * here),
-                   " %, more than the ", shown(100 * rules_.tolerance), " % allowed: ");
+      if (!rules_.to_target && here > rules_.tolerance * rules_.leave) {
+        text = concat("a backlog of ", shown(backlog_), " slows learning down by ",
+                      shown(100 * here), " %, more than the ",
+                      shown(100 * rules_.tolerance * rules_.leave), " % allowed: ");
       }
     } else {
       text = why + ": ";
@@ -521,6 +528,7 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
                                            : kPatienceOfAdam;
   rules.tolerance = options.number("tolerance", 0, 10);
   rules.selecting = options.number("selecting", 0, 10);
+  rules.leave = options.number("leave", 1, 100);
   rules.critical = options.number("critical", 0.001, 1);
   rules.horizon = options.whole("horizon", 0, 1'000'000'000'000);
   rules.ending = options.number("ending", 0, 1);
@@ -555,11 +563,12 @@ PolicyRow auto_row() {
            {"tolerance", "0.08",
             "largest slowdown of learning for keep-quality; a twelfth of the steps is less than "
             "what another seed changes"},
+           {"leave", "1.5", "a choice in use is given up when it costs this times the tolerance"},
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
             "training, top-k 5 % lost as much as a fifth of the steps, begun 30 steps later "
             "nothing"},
-           {"critical", "0.5",
+           {"critical", "0.4",
             "patience times this in critical regimes (start, norms that change)"},
            {"window", "25", "steps over which the gradient's norm is averaged to find those"},
            {"threshold", "0.5", "relative change of that norm from which a regime is critical"},
