@@ -32,7 +32,7 @@ RATIOS = [0.001, 0.01, 0.1]
 
 def test_class_has_the_standard_values_of_the_row():
     row = next(row for row in _core.policies() if row["name"] == "flexible")
-    standard = {name: value for name, value, _ in row["options"]}
+    standard = {option["name"]: option["standard"] for option in row["options"]}
     given = Flexible().options
     assert given.keys() == standard.keys()
     for name, value in standard.items():

@@ -90,7 +90,8 @@ def test_what_it_cannot_do_is_an_error(options, says):
 
 def test_its_options_are_those_of_the_table():
     rows = {row["name"]: row for row in tidegate._core.policies()}
-    standard = {name: value for name, value, _ in rows["gravac"]["options"] if value}
+    options = rows["gravac"]["options"]
+    standard = {option["name"]: option["standard"] for option in options if option["standard"]}
     given = Gravac().options
     assert given.keys() == standard.keys()
     for name, value in given.items():

@@ -294,7 +294,7 @@ def test_policies_are_objects_with_the_options_of_the_table():
         "zero_residual": "no",
         "route": "auto",
     }
-    rows = {row["name"]: {o[0] for o in row["options"]} for row in tidegate._core.policies()}
+    rows = {row["name"]: {o["name"] for o in row["options"]} for row in tidegate._core.policies()}
     everything = Accordion(
         "topk", 0.5, 0.1, weak_method="topk", strong_method="dgc", window=7, zero_residual=True
     )
