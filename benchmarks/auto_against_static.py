@@ -25,9 +25,11 @@ COMPUTE = 0.03  # seconds of forward and backward of one worker
 TIMED_STEPS = 30  # on each link, of a static choice
 
 STATIC = {
-    "cnn": ["dense", "bf16", "int8", "int4", "topk 0.1", "topk 0.05", "topk 0.02", "powersgd 8"]
-    + ["powersgd 4", "powersgd 2", "artopk-star 0.1", "sign"],
-    "gpt": ["dense", "bf16", "int8", "int4", "topk 0.1", "powersgd 8", "powersgd 4", "sign"],
+    "cnn": [
+        *("dense", "bf16", "int8", "int4", "topk,0.1", "topk,0.05", "topk,0.02"),
+        *("powersgd,8", "powersgd,4", "powersgd,2", "artopk-star,0.1", "sign"),
+    ],
+    "gpt": ["dense", "bf16", "int8", "int4", "topk,0.1", "powersgd,8", "powersgd,4", "sign"],
 }
 STEPS = {"cnn": 400, "gpt": 300}
 LOWER_IS_BETTER = {"cnn": False, "gpt": True}
@@ -42,7 +44,7 @@ def make_task(task: str, seed: int):
 
 
 def options_of(choice: str) -> dict:
-    method, _, level = choice.partition(" ")
+    method, _, level = choice.partition(",")
     if not level:
         return {"policy": "fixed", "method": method}
     key = "rank" if method == "powersgd" else "ratio"
@@ -169,10 +171,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="all runs and the table")
+    parser.add_argument("--static", metavar="FILE", help="static runs out of an earlier --json")
     arguments = parser.parse_args()
     rows, tables = [], []
+    if arguments.static:
+        with open(arguments.static) as file:
+            rows = [row for row in json.load(file)["rows"] if row["choice"] != "auto"]
+    known = {(row["task"], row["choice"], row["link"], row["seed"], row["steps"]) for row in rows}
     with ProcessPoolExecutor(arguments.processes) as pool:
         jobs = [job for task in arguments.tasks for job in jobs_of(task, arguments.seeds)]
+        jobs = [job for job in jobs if job not in known]
         for done, row in enumerate(pool.map(train, *zip(*jobs, strict=True)), 1):
             rows.append(row)
             print(f"\r{done} of {len(jobs)} runs", end="", file=sys.stderr, flush=True)

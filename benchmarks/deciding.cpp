@@ -110,6 +110,9 @@ class Job {
 void bench_deciding(const Report& report) {
   const Asked kAsked[] = {
       {"fixed", {{"method", "topk"}, {"ratio", "0.01"}}},
+      {"accordion", {{"window", "100"}}},
+      {"gravac", {}},
+      {"flexible", {}},
       {"auto", {{"optimizer", "sgd"}}},
   };
   for (const Asked& asked : kAsked) {

@@ -198,7 +198,8 @@ void bind_session(nb::module_& module) {
       .def(
           "set_speeds",
           [](Session& self, const std::vector<CodecSpeed::Figures>& figures) {
-            const std::vector<Choice> choices = candidates({.only_without_loss = true});
+            const std::vector<Choice> choices =
+                candidates({.only_without_loss = true, .halved = true});
             if (figures.size() != choices.size()) {
               fail(Fault::config, figures.size(), " speeds for ", choices.size(), " choices");
             }
@@ -362,7 +363,7 @@ void bind_tables(nb::module_& module) {
       "measure_speeds",
       [](std::size_t elements) {
         const nb::gil_scoped_release others_may_run;
-        const std::vector<Choice> choices = candidates({.only_without_loss = true});
+        const std::vector<Choice> choices = candidates({.only_without_loss = true, .halved = true});
         const CodecSpeeds speeds = measure_speeds(choices, {.elements = elements});
         std::vector<CodecSpeed::Figures> figures;
         for (const Choice& choice : choices)

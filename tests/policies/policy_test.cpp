@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <bit>
 #include <limits>
 #include <set>
 #include <string>
@@ -71,6 +72,7 @@ std::vector<std::unique_ptr<Policy>> one_of_each() {
   made.push_back(make_policy("accordion-batch", {{"interval", "1"}, {"window", "5"}}));
   made.push_back(make_policy("gravac", {{"window", "5"}}));
   made.push_back(make_policy("flexible", {{"warmup", "20"}}));
+  made.push_back(make_policy("auto", {{"optimizer", "sgd"}, {"wait", "1"}}));
   return made;
 }
 
@@ -80,6 +82,10 @@ Statistics any_statistics() {
   for (Record& record : statistics.ranks) {
     record.gradient_energy = *rc::gen::inRange(0, 1000);
     record.wire_seconds = *rc::gen::inRange(0, 1000);
+    record.residual_energy = *rc::gen::inRange(0, 1000);
+    record.sent_energy = *rc::gen::inRange(0, 1000);
+    record.step_seconds = *rc::gen::inRange(0, 1000);
+    record.magnitudes.add(std::bit_cast<std::uint32_t>(1.0f), 10, *rc::gen::inRange(0, 100));
   }
   return statistics;
 }
@@ -91,18 +97,25 @@ RC_GTEST_PROP(EveryPolicy, DecidesTheSameOnEveryRank, ()) {
   const auto mine = one_of_each();
   const auto theirs = one_of_each();
   for (std::int64_t step = 0; step < 60; step += *rc::gen::inRange(1, 20)) {
+    const Network network(static_cast<int>(here.ranks.size()), parse_link("50mbit,2ms"));
+    const Layers layers{{"matrix", 40'000, 200}, {"vector", 200}};
+    const std::vector<Shape> shapes(3, {elements_of(layers), network.extent().ranks, layers});
     const Situation now{.step = step,
                         .ranks = static_cast<int>(here.ranks.size()),
                         .statistics = step < 2 ? nullptr : &here,
-                        .fresh = step >= 2};
+                        .fresh = step >= 2,
+                        .network = &network,
+                        .buckets = shapes};
     Situation now_there = now;
     if (now.statistics) now_there.statistics = &there;
     const Question question{.now = now,
                             .bucket = *rc::gen::inRange(0, 3),
                             .elements = *rc::gen::inRange<std::size_t>(1, 100000),
-                            .layers = {}};
-    const Question question_there{
-        .now = now_there, .bucket = question.bucket, .elements = question.elements, .layers = {}};
+                            .layers = layers};
+    const Question question_there{.now = now_there,
+                                  .bucket = question.bucket,
+                                  .elements = question.elements,
+                                  .layers = layers};
     for (std::size_t i = 0; i < mine.size(); ++i) {
       mine[i]->begin_step(now);
       theirs[i]->begin_step(now_there);

@@ -7,14 +7,15 @@ namespace tidegate {
 namespace {
 
 constexpr std::array kRatios = {0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
+constexpr std::array kHalvedRatios = {0.1, 0.05, 0.025, 0.0125, 0.00625, 0.003125, 0.0015625};
 constexpr std::array kRanks = {8, 4, 2, 1};
 
 // By the method's first route.
-std::vector<Choice> levels_of(const Method& method) {
+std::vector<Choice> levels_of(const Method& method, std::span<const double> ratios) {
   std::vector<Choice> levels;
   switch (method.level) {
     case Level::ratio:
-      for (const double ratio : kRatios) levels.push_back(make_choice(method.name, ratio));
+      for (const double ratio : ratios) levels.push_back(make_choice(method.name, ratio));
       break;
     case Level::rank:
       for (const int rank : kRanks) levels.push_back(make_choice(method.name, rank));
@@ -37,9 +38,11 @@ bool delivers_less(const Choice& choice) {
 
 std::vector<Choice> candidates(const CandidateOptions& options) {
   std::vector<Choice> all;
+  const std::span<const double> ratios =
+      options.halved ? std::span<const double>(kHalvedRatios) : kRatios;
   for (const Method& method : methods()) {
     if (options.only_without_loss && !loses_nothing(method)) continue;
-    for (Choice choice : levels_of(method)) {
+    for (Choice choice : levels_of(method, ratios)) {
       choice.any_route = false;
       for (const Route route : method.routes) {
         choice.route = route;

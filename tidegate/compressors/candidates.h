@@ -19,6 +19,7 @@ bool delivers_less(const Choice& choice);
 struct CandidateOptions {
   bool only_without_loss = false;
   bool by_host = false;  // every route also by host
+  bool halved = false;   // ratios of a factor of two each, instead of round ones
 };
 
 // In the order of the table, at each method the mildest level first. Values travel in the method's

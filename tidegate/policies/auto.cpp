@@ -83,7 +83,7 @@ class Auto : public Policy {
  public:
   explicit Auto(const Rules& rules)
       : rules_(rules), book_(rules.guess), trend_(rules.window, rules.threshold) {
-    for (const Choice& choice : candidates({.only_without_loss = true})) {
+    for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
       if (!choice.method->blind && !choice.method->overflows) choices_.push_back(choice);
     }
   }
@@ -269,7 +269,7 @@ class Auto : public Policy {
     if (!plan_ || choice.method != plan_->choice.method) return true;
     const double from = std::max(plan_->choice.ratio, static_cast<double>(plan_->choice.rank));
     const double to = std::max(choice.ratio, static_cast<double>(choice.rank));
-    constexpr double kMostAtOnce = 2.5;  // levels are a factor of two or 2.5 apart
+    constexpr double kMostAtOnce = 2;
     return to >= from / kMostAtOnce && to <= from * kMostAtOnce;
   }
 

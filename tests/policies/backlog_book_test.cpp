@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/policies/backlog_book.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+namespace tidegate {
+namespace {
+
+Choice topk(double ratio, const char* route = "allgather") {
+  return make_choice("topk", ratio, route);
+}
+
+TEST(BacklogBook, PredictsBeforeAnythingWasMeasured) {
+  const BacklogBook book(0.4);
+  EXPECT_FALSE(book.gradient_known());
+  EXPECT_FALSE(book.expect(topk(0.1), 0).measured);
+  EXPECT_LT(book.expect(make_choice("int8"), 0).backlog,
+            book.expect(make_choice("int4"), 0).backlog);
+  EXPECT_LT(book.expect(make_choice("int4"), 0).backlog,
+            book.expect(make_choice("sign"), 0).backlog);
+  EXPECT_DOUBLE_EQ(book.expect(make_choice("powersgd", 8), 0).backlog, 0.4);
+  EXPECT_GT(book.expect(make_choice("powersgd", 4), 0).backlog, 0.8);
+}
+
+TEST(BacklogBook, RemembersWhatWasMeasuredAtALevelAndDrawsOthersFromTheNewest) {
+  BacklogBook book(0.4);
+  book.note(topk(0.1), 0.3, 10);
+  book.note(topk(0.05), 0.4, 20);
+  EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 30).backlog, 0.3);
+  EXPECT_DOUBLE_EQ(book.expect(topk(0.05), 30).backlog, 0.4);
+  EXPECT_NEAR(book.expect(topk(0.025), 30).backlog, 0.4 * std::pow(2, 1.2), 1e-12);
+  // After a long time the older one speaks for its level no more.
+  EXPECT_NEAR(book.expect(topk(0.1), 315).backlog, 0.4 * std::pow(2, -1.2), 1e-12);
+}
+
+TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
+  BacklogBook book(0.4);
+  book.note(topk(0.1), 0.3, 10);
+  EXPECT_DOUBLE_EQ(book.expect(make_choice("dgc", 0.1, "allgather"), 11).backlog, 0.3);
+  EXPECT_DOUBLE_EQ(book.expect(topk(0.1, "owner"), 11).backlog, 0.6);  // which delivers less
+  book.note(topk(0.1, "owner"), 1.0, 20);
+  EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 21).backlog, 0.5);
+}
+
+TEST(BacklogBook, GoesOnFromItsNotes) {
+  BacklogBook book(0.4);
+  Histogram gradient;
+  gradient.add(std::bit_cast<std::uint32_t>(0.5f), 100, 25);
+  book.set_gradient(gradient);
+  book.note(topk(0.1), 0.3, 10);
+  book.note(make_choice("powersgd", 4), 1.5, 12);
+  Notes notes;
+  book.remember(notes);
+  BacklogBook again(0.4);
+  again.recall(notes);
+  EXPECT_TRUE(again.gradient_known());
+  for (const Choice& choice :
+       {topk(0.1), topk(0.02), make_choice("powersgd", 2), make_choice("int4")}) {
+    EXPECT_EQ(again.expect(choice, 20).backlog, book.expect(choice, 20).backlog);
+  }
+}
+
+}  // namespace
+}  // namespace tidegate
