@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is `auto` the one a user never needs to replace? Trains a CNN with SGD and a GPT with AdamW in the
-virtual cluster, with dense, with one method at one level throughout, and with `auto`: the same steps,
-schedule and seeds for all, on a fast, a medium and a slow link. Learning and bytes are real, seconds
-are modelled.
+"""Is `auto` the one a user never needs to replace? Trains a CNN with SGD and a GPT with AdamW in
+the virtual cluster, with dense, with one method at one level throughout, and with `auto`: the same
+steps, schedule and seeds for all, on a fast, a medium and a slow link. Learning and bytes are real,
+seconds are modelled.
 
     .venv/bin/python benchmarks/auto_against_static.py            about half an hour
     .venv/bin/python benchmarks/auto_against_static.py --tasks cnn --seeds 1
 
 A static choice counts as good as dense if its mean figure is no worse than dense's by more than the
-standard deviation of dense over seeds. What a static choice learns does not depend on the link, so it
-is trained once; what its steps take is modelled on every link, by the route that is cheapest there.
-`auto` decides by itself, so it is trained on every link.
+standard deviation of dense over seeds. What a static choice learns does not depend on the link, so
+it is trained once; what its steps take is modelled on every link, by the route that is cheapest
+there. `auto` decides by itself, so it is trained on every link.
 """
 
 import argparse
