@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/expect_error.h"
+#include "tests/policies/ask.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/sim/synthetic_gradient.h"
 
@@ -361,8 +362,7 @@ TEST(Gravac, RefusesMethodsWhoseGainItCannotKnow) {
     const std::string name(method.name);
     const bool fits = method.level == Level::ratio && !name.starts_with("artopk");
     if (fits) {
-      EXPECT_EQ(make_policy("gravac", {{"method", name}})->decide({.now = {}}).choice.method,
-                &find_method(name));
+      EXPECT_EQ(ask(*make_policy("gravac", {{"method", name}})).choice.method, &find_method(name));
     } else {
       EXPECT_TRUE(fails(Fault::config,
                         [&] {

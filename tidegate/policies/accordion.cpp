@@ -31,10 +31,39 @@ class Accordion : public Policy {
     return {.by_host = levels_.weak.by_host || levels_.strong.by_host, .window = window_};
   }
 
-  void begin_step(const Situation& now) override { regime_.observe(now); }
+  void begin_step(const Situation& now) override {
+    // Only these tell it anything new.
+    if (now.fresh || (now.window && now.window->number != last_window_)) decided_.clear();
+    last_window_ = now.window ? now.window->number : -1;
+    regime_.observe(now);
+  }
 
   Decision decide(const Question& question) override {
     if (question.layers.empty()) return {levels_.weak, "nothing is known of its layers"};
+    auto known = decided_.find(question.bucket);
+    if (known == decided_.end() || !std::ranges::equal(known->second.layers, question.layers)) {
+      const Layers layers(question.layers.begin(), question.layers.end());
+      known = decided_.insert_or_assign(question.bucket, Decided{layers, divide(question)}).first;
+    }
+    Decision decision = known->second.decision;
+    if (zero_residual_) decision.dropped = switched(question.layers);
+    return decision;
+  }
+
+  Notes remember() const override { return regime_.remember(); }
+  void recall(const Notes& notes) override {
+    decided_.clear();
+    regime_.recall(notes);
+  }
+
+ private:
+  // Most steps repeat what the step before decided for a bucket.
+  struct Decided {
+    Layers layers;
+    Decision decision;
+  };
+
+  Decision divide(const Question& question) const {
     std::vector<Decision::Apart> groups = group(question.layers);
     const auto largest = std::ranges::max_element(groups, {}, [&](const Decision::Apart& group) {
       std::size_t elements = 0;
@@ -44,14 +73,9 @@ class Accordion : public Policy {
     Decision decision{largest->choice, reason(question.layers)};
     groups.erase(largest);
     decision.apart = std::move(groups);
-    if (zero_residual_) decision.dropped = switched(question.layers);
     return decision;
   }
 
-  Notes remember() const override { return regime_.remember(); }
-  void recall(const Notes& notes) override { regime_.recall(notes); }
-
- private:
   const Choice& choice_for(const Layer& layer) const {
     if (layer.rows == 0) return dense_;
     return regime_.critical(layer.name) ? levels_.weak : levels_.strong;
@@ -104,6 +128,8 @@ class Accordion : public Policy {
   const bool zero_residual_;
   const Choice dense_;
   CriticalRegime regime_;
+  std::int64_t last_window_ = -1;
+  std::map<int, Decided> decided_;  // by bucket
 };
 
 // What the level of a method is called, or nothing if it has none.

@@ -71,9 +71,10 @@ class Gravac : public Policy {
     }
     branch_ = search_.choose(known(minimum_gain_), known(candidate_gain_));
     note_sent(now.step);
+    decision_ = {choice(), reason()};
   }
 
-  Decision decide(const Question&) override { return {choice(), reason()}; }
+  Decision decide(const Question&) override { return decision_; }
 
   Notes remember() const override {
     if (!minimum_gain_) return recalled_;  // no step has begun since
@@ -234,6 +235,7 @@ class Gravac : public Policy {
   std::optional<CompressionGain> minimum_gain_;  // none until the first step
   std::optional<CompressionGain> candidate_gain_;
   Branch branch_ = Branch::minimum;
+  Decision decision_;                  // for all buckets of the step
   std::map<std::int64_t, Sent> sent_;  // by the first step in which it was
   std::int64_t window_began_ = 0;
   bool observed_ = false;    // records of a step of this window have been seen
