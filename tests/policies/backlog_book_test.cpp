@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 
+#include "tests/expect_error.h"
+
 namespace tidegate {
 namespace {
 
@@ -16,7 +18,7 @@ Choice topk(double ratio, const char* route = "allgather") {
 TEST(BacklogBook, PredictsBeforeAnythingWasMeasured) {
   const BacklogBook book(0.4);
   EXPECT_FALSE(book.gradient_known());
-  EXPECT_FALSE(book.expect(topk(0.1), 0).measured);
+  EXPECT_EQ(book.expect(topk(0.1), 0).how, "predicted");
   EXPECT_LT(book.expect(make_choice("int8"), 0).backlog,
             book.expect(make_choice("int4"), 0).backlog);
   EXPECT_LT(book.expect(make_choice("int4"), 0).backlog,
@@ -32,8 +34,11 @@ TEST(BacklogBook, RemembersWhatWasMeasuredAtALevelAndDrawsOthersFromTheNewest) {
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 30).backlog, 0.3);
   EXPECT_DOUBLE_EQ(book.expect(topk(0.05), 30).backlog, 0.4);
   EXPECT_NEAR(book.expect(topk(0.025), 30).backlog, 0.4 * std::pow(2, 1.2), 1e-12);
-  // After a long time the older one speaks for its level no more.
+  EXPECT_EQ(book.expect(topk(0.05), 30).how, "measured");
+  EXPECT_EQ(book.expect(topk(0.025), 30).how, "drawn from another level");
+  // After a long time the older one speaks for its level no more, and then the newest neither.
   EXPECT_NEAR(book.expect(topk(0.1), 315).backlog, 0.4 * std::pow(2, -1.2), 1e-12);
+  EXPECT_EQ(book.expect(topk(0.1), 321).how, "predicted");
 }
 
 TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
@@ -43,6 +48,18 @@ TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1, "owner"), 11).backlog, 0.6);  // which delivers less
   book.note(topk(0.1, "owner"), 1.0, 20);
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 21).backlog, 0.5);
+}
+
+TEST(BacklogBook, RefusesDamagedNotes) {
+  BacklogBook book(0.4);
+  for (const std::vector<double>& damaged :
+       {std::vector<double>{0.1, NAN, 1}, {0.1, 1}, {0.1, -1, 1}, {0.1, INFINITY, 1}}) {
+    EXPECT_TRUE(fails(Fault::checkpoint,
+                      [&] {
+                        book.recall({{"auto backlog of int8", damaged}});
+                      },
+                      {"damaged"}));
+  }
 }
 
 TEST(BacklogBook, GoesOnFromItsNotes) {

@@ -7,6 +7,7 @@
 
 #include "tidegate/base/error.h"
 #include "tidegate/compressors/candidates.h"
+#include "tidegate/policies/note_rows.h"
 
 namespace tidegate {
 namespace {
@@ -39,8 +40,8 @@ double share_of(const Choice& choice) {
 // Steps for which a measurement speaks for its level.
 constexpr std::int64_t kMemory = 300;
 
-constexpr std::string_view kNote = "backlog of ";
-constexpr std::string_view kGradient = "magnitudes";
+constexpr std::string_view kNote = "auto backlog of ";
+constexpr const char* kGradient = "auto magnitudes";
 
 double level_of(const Choice& choice) {
   switch (choice.method->level) {
@@ -83,10 +84,10 @@ void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
 
 double BacklogBook::predict(const Choice& choice) const {
   const Method& method = *choice.method;
-  if (method.level == Level::rank) {
-    return guess_ * std::pow(static_cast<double>(choice.rank) / kHighestRank, kRankPower);
+  if (!method.predict_backlog) {
+    const double mildest = method.level == Level::rank ? kHighestRank : 1;
+    return guess_ * std::pow(level_of(choice) / mildest, kRankPower);
   }
-  if (!method.predict_backlog) return 0;
   const double predicted = method.predict_backlog(choice, gradient_);
   // Of methods with one root the row itself tells what it delivers less.
   const double less = delivers_less(choice) ? kDeliveredLess : 1;
@@ -95,53 +96,51 @@ double BacklogBook::predict(const Choice& choice) const {
 
 Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
   const auto found = measured_.find(family_of(choice));
-  if (found == measured_.end()) return {predict(choice), false};
+  if (found == measured_.end()) return {predict(choice), "predicted"};
   const Levels& levels = found->second;
+  const auto recent = [&](const Entry& entry) { return step < entry.step + kMemory; };
   const double here = level_of(choice);
   const auto same = levels.find(here);
-  if (same != levels.end() && step < same->second.step + kMemory) {
-    return {share_of(choice) * same->second.backlog, true};
+  if (same != levels.end() && recent(same->second)) {
+    return {share_of(choice) * same->second.backlog, "measured"};
   }
   const auto newest =
       std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
+  if (!recent(newest->second)) return {predict(choice), "predicted"};
   const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
-  return {share_of(choice) * newest->second.backlog * std::pow(here / newest->first, power), true};
+  const double drawn = newest->second.backlog * std::pow(here / newest->first, power);
+  return {share_of(choice) * drawn, "drawn from another level"};
 }
 
 void BacklogBook::remember(Notes& notes) const {
-  if (gradient_known_) {
-    std::vector<double>& bins = notes[std::string(kGradient)];
-    for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
-      if (gradient_.counts[bin] == 0) continue;
-      bins.insert(bins.end(),
-                  {static_cast<double>(bin), gradient_.counts[bin], gradient_.energies[bin]});
-    }
+  for (std::size_t bin = 0; gradient_known_ && bin < Histogram::kBins; ++bin) {
+    if (gradient_.counts[bin] == 0) continue;
+    std::vector<double>& bins = notes[kGradient];
+    bins.insert(bins.end(), {static_cast<double>(bin), gradient_.counts[bin],
+                             std::min<double>(gradient_.energies[bin], kLargestNote)});
   }
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];
     for (const auto& [level, entry] : levels) {
-      values.insert(values.end(), {level, entry.backlog, static_cast<double>(entry.step)});
+      values.insert(values.end(), {level, std::min(entry.backlog, kLargestNote),
+                                   static_cast<double>(entry.step)});
     }
   }
 }
 
 void BacklogBook::recall(const Notes& notes) {
-  measured_.clear();
-  if (const auto found = notes.find(std::string(kGradient)); found != notes.end()) {
-    Histogram gradient;
-    for (std::size_t i = 0; i + 2 < found->second.size(); i += 3) {
-      const auto bin = static_cast<std::size_t>(found->second[i]);
-      if (bin >= Histogram::kBins) continue;
-      gradient.counts[bin] = static_cast<float>(found->second[i + 1]);
-      gradient.energies[bin] = static_cast<float>(found->second[i + 2]);
-    }
-    set_gradient(gradient);
+  *this = BacklogBook(guess_);
+  Histogram gradient;
+  for (const auto& row : rows_of(notes, kGradient, 3)) {
+    const auto bin = std::min(static_cast<std::size_t>(row[0]), Histogram::kBins - 1);
+    gradient.counts[bin] = static_cast<float>(row[1]);
+    gradient.energies[bin] = static_cast<float>(row[2]);
   }
+  if (gradient.elements() > 0) set_gradient(gradient);
   for (const auto& [key, values] : notes) {
     if (!key.starts_with(kNote)) continue;
-    for (std::size_t i = 0; i + 2 < values.size(); i += 3) {
-      measured_[key.substr(kNote.size())][values[i]] = {values[i + 1],
-                                                        static_cast<std::int64_t>(values[i + 2])};
+    for (const auto& row : rows_of(notes, key, 3)) {
+      measured_[key.substr(kNote.size())][row[0]] = {row[1], static_cast<std::int64_t>(row[2])};
     }
   }
 }

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tidegate/compressors/method.h"
 #include "tidegate/policies/policy.h"
@@ -15,12 +15,12 @@ namespace tidegate {
 
 struct Expected {
   double backlog = 0;
-  bool measured = false;  // with this method, at this or another level
+  std::string_view how;  // measured at this level, drawn from another one, or predicted
 };
 
 class BacklogBook {
  public:
-  // `guess` = what waits behind a matrix of the highest rank, where nothing has been measured.
+  // `guess` = what waits behind the mildest level of a method that cannot predict it.
   explicit BacklogBook(double guess);
 
   // The magnitudes of a gradient behind which nothing waits.
@@ -31,7 +31,7 @@ class BacklogBook {
   void note(const Choice& used, double backlog, std::int64_t step);
 
   // At a level that was in use not long ago, what was measured; else drawn from the level that was
-  // in use last.
+  // in use last, if that is not long ago; else predicted.
   Expected expect(const Choice& choice, std::int64_t step) const;
 
   void remember(Notes& notes) const;

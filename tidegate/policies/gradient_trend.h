@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 
+#include "tidegate/policies/note_rows.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {
@@ -53,24 +53,24 @@ class GradientTrend {
   bool critical() const { return critical_; }
 
   void remember(Notes& notes) const {
-    notes[kNote] = {static_cast<double>(began_),   energy_,
-                    static_cast<double>(records_), before_,
+    notes[kNote] = {static_cast<double>(began_),   std::min(energy_, kLargestNote),
+                    static_cast<double>(records_), std::min(before_, kLargestNote),
                     static_cast<double>(drops_),   critical_ ? 1.0 : 0.0};
   }
   void recall(const Notes& notes) {
-    const auto found = notes.find(kNote);
-    if (found == notes.end() || found->second.size() != 6) return;
-    const std::vector<double>& values = found->second;
-    began_ = static_cast<std::int64_t>(values[0]);
-    energy_ = values[1];
-    records_ = static_cast<std::int64_t>(values[2]);
-    before_ = values[3];
-    drops_ = static_cast<std::uint64_t>(values[4]);
-    critical_ = values[5] != 0;
+    *this = GradientTrend(window_, threshold_);
+    for (const auto& values : rows_of(notes, kNote, 6)) {
+      began_ = static_cast<std::int64_t>(values[0]);
+      energy_ = values[1];
+      records_ = static_cast<std::int64_t>(values[2]);
+      before_ = values[3];
+      drops_ = static_cast<std::uint64_t>(values[4]);
+      critical_ = values[5] != 0;
+    }
   }
 
  private:
-  static constexpr const char* kNote = "trend";
+  static constexpr const char* kNote = "auto trend";
 
   void begin(std::int64_t step) {
     began_ = step;
@@ -78,8 +78,8 @@ class GradientTrend {
     records_ = 0;
   }
 
-  const std::int64_t window_;
-  const double threshold_;
+  std::int64_t window_;
+  double threshold_;
   std::int64_t began_ = 0;
   double energy_ = 0;
   std::int64_t records_ = 0;

@@ -6,6 +6,7 @@
 namespace tidegate {
 namespace {
 
+// Enough to tell what hides behind the computation from what does not.
 constexpr std::size_t kGroups = 4;
 
 }  // namespace
@@ -27,12 +28,13 @@ JobModel::JobModel(const Situation& now) : now_(now) {
     return;
   }
   layers_of_groups_.resize(kGroups);
-  groups_.resize(kGroups);
+  groups_.assign(kGroups, {.together = 0});
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const std::size_t group = i * kGroups / buckets_.size();
     Layers& layers = layers_of_groups_[group];
     layers.insert(layers.end(), buckets_[i].layers.begin(), buckets_[i].layers.end());
     groups_[group].ready = buckets_[i].ready;
+    ++groups_[group].together;
   }
   for (std::size_t group = 0; group < kGroups; ++group) {
     groups_[group].layers = layers_of_groups_[group];
@@ -63,7 +65,12 @@ Outlook JobModel::rough(const Choice& choice) const {
   Outlook outlook;
   std::vector<BucketTiming> timings;
   const CodecSpeed speed = speed_of(choice);
-  for (const Bucket& group : groups_) add(group, choice, speed, timings, outlook);
+  for (const Bucket& group : groups_) {
+    add(group, choice, speed, timings, outlook);
+    // Of each bucket, but those that are in flight together wait together.
+    const double waits = std::max(1.0, group.together / now_.depth);
+    for (Price& round : timings.back().rounds) round.waiting *= waits;
+  }
   outlook.step = model_step(timings, compute_, now_.depth).total;
   return outlook;
 }

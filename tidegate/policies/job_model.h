@@ -38,6 +38,7 @@ class JobModel {
   struct Bucket {
     std::span<const Layer> layers;
     Seconds ready{0};
+    double together = 1;  // buckets in it
   };
 
   CodecSpeed speed_of(const Choice& choice) const;
