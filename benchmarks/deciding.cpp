@@ -9,6 +9,7 @@
 
 #include "benchmarks/bench.h"
 #include "tidegate/base/error.h"
+#include "tidegate/compressors/candidates.h"
 #include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 
@@ -38,6 +39,10 @@ class Job {
     statistics_.ranks.resize(kRanks);
     for (Record& record : statistics_.ranks) fill(record);
     times_.observe(statistics_);
+    const CodecSpeed speed(Route::engine, {1e-10, 1e-10, 1e-10, 1e-10});
+    for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+      speeds_[describe(choice)] = speed;
+    }
     window_.steps = 100;
     for (const Layers& layers : layers_) {
       for (const Layer& layer : layers) window_.norms[layer.name] = 1;
@@ -58,6 +63,7 @@ class Job {
                         .fresh = at >= 2 && at % kPeriod == 0,
                         .network = &network,
                         .times = &times_,
+                        .speeds = &speeds_,
                         .buckets = shapes_,
                         .window = &window_};
     policy.begin_step(now);
@@ -100,6 +106,7 @@ class Job {
   std::vector<Shape> shapes_;
   Statistics statistics_;
   JobTimes times_;
+  CodecSpeeds speeds_;
   Window window_;
   Learned learned_;
   std::vector<Choice> present_;

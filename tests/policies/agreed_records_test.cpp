@@ -34,11 +34,15 @@ TEST(PeriodAfter, IsNeverLongerThanTheLongest) {
             kLongestPeriod);
 }
 
-TEST(PeriodAfter, IsShorterIfSomebodyWaitsForEvents) {
-  const Statistics costly =
-      statistics_of({{.step_seconds = 0.001, .record_seconds = 1.0, .compressed = 1}});
-  EXPECT_EQ(period_after(costly), kLongestPeriod);
-  EXPECT_EQ(period_after(costly, kWatchedPeriod, kLongestEventPeriod), kLongestEventPeriod);
+TEST(PeriodAfter, IsShorterIfSomebodyWaitsForIt) {
+  const auto costs = [](double seconds) {
+    return statistics_of({{.step_seconds = 0.1, .record_seconds = seconds, .compressed = 1}});
+  };
+  EXPECT_EQ(period_after(costs(0.01)), 20);
+  EXPECT_EQ(period_after(costs(0.01), kWatchedPeriod, kLongestUrgentPeriod), kLongestUrgentPeriod);
+  // But it may cost only so much.
+  EXPECT_EQ(period_after(costs(0.04)), 80);
+  EXPECT_EQ(period_after(costs(0.04), kWatchedPeriod, kLongestUrgentPeriod), 20);
 }
 
 TEST(PeriodAfter, IsLongerWhileEverythingIsDense) {

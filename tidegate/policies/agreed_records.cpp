@@ -58,8 +58,9 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
     compressed = compressed || record.compressed != 0;
   }
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
-  const auto affordable = static_cast<std::int64_t>(
-      std::ceil(std::clamp(ratio, 1.0, static_cast<double>(longest_period))));
+  const double longest = std::clamp(ratio / kMostUrgent, static_cast<double>(longest_period),
+                                    static_cast<double>(kLongestPeriod));
+  const auto affordable = static_cast<std::int64_t>(std::ceil(std::clamp(ratio, 1.0, longest)));
   return compressed ? affordable : std::max(affordable, dense_period);
 }
 

@@ -23,9 +23,11 @@ inline constexpr double kRoundShare = 0.005;
 inline constexpr std::int64_t kDensePeriod = 50;
 inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
 inline constexpr std::int64_t kLongestPeriod = 200;
-// The same if the policy waits for events that records tell of: ends of epochs, drops of learning
-// rates. Where steps are so short that this costs more than kRoundShare, being late costs more yet.
-inline constexpr std::int64_t kLongestEventPeriod = 10;
+// The same if the policy reacts, or waits for events that records tell of (ends of epochs, drops of
+// learning rates). Where this costs more than kRoundShare, being late costs more yet, up to
+// kMostUrgent times as much.
+inline constexpr std::int64_t kLongestUrgentPeriod = 8;
+inline constexpr double kMostUrgent = 4;
 
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
 // the same numbers at the same step.

@@ -79,7 +79,8 @@ class Simulation {
       : job_(checked(job)),
         policy_(policy),
         ranks_(job.computing, job.ranks, random_bits(job.seed, kRanks)),
-        records_(policy.needs().reacts),
+        records_(policy.needs().reacts,
+                 policy.needs().reacts ? kLongestUrgentPeriod : kLongestPeriod),
         learned_(job.ranks) {
     const double elements =
         std::accumulate(job.buckets.begin(), job.buckets.end(), 0.0,
