@@ -29,12 +29,12 @@
 namespace tidegate {
 namespace {
 
-constexpr std::size_t kRecent = 5;            // records that a median is taken of
-constexpr std::size_t kEnoughTimes = 2;       // before the guard judges: it must be quick
-constexpr std::size_t kEnoughBacklogs = 3;    // before one is believed: it may be a hiccup
-constexpr std::size_t kLookedAtClosely = 12;  // candidates, of those seen from afar
-constexpr std::int64_t kLookAnyway = 8;       // longest waits, if nothing seems new
-constexpr double kAlike = 0.05;               // relative: an input that has hardly changed
+constexpr std::size_t kRecent = 5;           // records that a median is taken of
+constexpr std::size_t kEnoughTimes = 2;      // before the guard judges: it must be quick
+constexpr std::size_t kEnoughBacklogs = 3;   // before one is believed: it may be a hiccup
+constexpr std::size_t kLookedAtClosely = 6;  // candidates, of those seen from afar
+constexpr std::int64_t kLookAnyway = 8;      // longest waits, if nothing seems new
+constexpr double kAlike = 0.05;              // relative: an input that has hardly changed
 constexpr double kLittle = 0.3;          // a backlog that leaves the magnitudes about as they are
 constexpr std::int64_t kRebuilding = 3;  // steps in which buckets may be seen one by one
 
