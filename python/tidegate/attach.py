@@ -85,18 +85,23 @@ def attach(
 
     model      a DistributedDataParallel on the CPU; only models without a hook of their own
     optimizer  the optimizer that steps it; policies hear when its learning rates drop
-    policy     "fixed" (with method, and ratio or rank for methods that have one),
-               "auto" (the default), "accordion:...", "accordion-batch:...", "gravac:...",
-               "flexible:...", "schedule:levels=..." or "schedule:file=...", "replay:file=...", an
-               object of tidegate.policies, or a function of your own (docs/POLICIES.md)
-    method     one of `tidegate methods`: dense, fp16, bf16, topk, powersgd, int8, ...
-    ratio      share of the elements that is sent, in (0, 1]
-    rank       of the matrices that are sent, from 1 to 8
+    policy     "auto", the default, decides by what it measures; "fixed" takes one method
+               throughout; others are "schedule:levels=..." or "schedule:file=...", "accordion:...",
+               "accordion-batch:...", "gravac:...", "flexible:..." and "replay:file=...": see
+               `tidegate policies`. Or an object of tidegate.policies, or a function of your own
+               (docs/POLICIES.md)
+    method     for policy="fixed", as are ratio, rank, bits and route: one of `tidegate methods`,
+               such as dense, fp16, bf16, topk, powersgd, int8
+    ratio      share of the elements that is sent, in (0, 1], for methods that have one
+    rank       of the matrices that are sent, from 1 to 8, for methods that have one
+    bits       per value that is sent, for methods that let one choose; the method's own by default
     route      how contributions come together; "auto" = the cheapest the method can take
     scaler     the GradScaler, if there is one
     timeout    seconds after which a collective is given up (300)
     exclude    glob patterns of parameter names that stay dense, such as "*.bias"
     trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
+    horizon    how many steps the job will take, if that is known: policy "auto" then lets less and
+               less wait towards the end, because what still waits then never arrives
     label      tells handles of one process apart
     experimental_cuda
                True takes a model on a CUDA device: its buckets are copied to pinned host memory

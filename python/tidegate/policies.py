@@ -9,7 +9,18 @@ from . import _core, own_policy
 from .errors import Error
 from .own_policy import OwnPolicy
 
-__all__ = ["Fixed", "OwnPolicy", "Policy", "Replay", "Schedule", "parse"]
+__all__ = [
+    "Accordion",
+    "AccordionBatch",
+    "Fixed",
+    "Flexible",
+    "Gravac",
+    "OwnPolicy",
+    "Policy",
+    "Replay",
+    "Schedule",
+    "parse",
+]
 
 
 @dataclass(frozen=True)
