@@ -119,7 +119,11 @@ class Auto : public Policy {
   }
 
   Needs needs() const override {
-    return {.reacts = true, .speeds = true, .magnitudes = true, .sketches = true};
+    return {.reacts = true,
+            .speeds = true,
+            .magnitudes = true,
+            .sketches = true,
+            .only_low_rank = true};
   }
 
   void begin_step(const Situation& now) override {

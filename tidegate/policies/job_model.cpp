@@ -67,9 +67,13 @@ Outlook JobModel::rough(const Choice& choice) const {
   const CodecSpeed speed = speed_of(choice);
   for (const Bucket& group : groups_) {
     add(group, choice, speed, timings, outlook);
-    // Of each bucket, but those that are in flight together wait together.
+    // First rounds overlap; those that wait for another do so bucket after bucket, but for the
+    // buckets that are in flight together.
+    std::vector<Price>& rounds = timings.back().rounds;
     const double waits = std::max(1.0, group.together / now_.depth);
-    for (Price& round : timings.back().rounds) round.waiting *= waits;
+    if (rounds.size() > 1) {
+      for (Price& round : rounds) round.waiting *= waits;
+    }
   }
   outlook.step = model_step(timings, compute_, now_.depth).total;
   return outlook;

@@ -83,6 +83,8 @@ struct Needs {
   bool speeds = false;      // Situation::speeds
   bool magnitudes = false;  // Record::magnitudes also of buckets whose method does not look at them
   bool sketches = false;    // Record::gradient_sketch and residual_sketch
+  bool only_low_rank = false;  // sketches of buckets that go by low rank: of others, what waits on
+                               // the ranks tells enough, and a sketch takes a pass
   // Situation::window: steps in it, or 0 for an epoch.
   std::optional<std::int64_t> window;
 };

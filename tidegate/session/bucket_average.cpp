@@ -175,6 +175,7 @@ std::vector<Round> BucketAverage::rounds(const ReadyBucket& ready) const {
 Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step, Wanted wanted) {
   report_ = {};
   gradient_sketch_.fill(0.0f);
+  sketched_ = wanted.sketches && !ready.foreign;
   if (ready.foreign) {
     co_yield Foreign{index_};
     co_return;
@@ -193,7 +194,7 @@ Exchange BucketAverage::average(ReadyBucket ready, std::int64_t step, Wanted wan
     kernels::widen(halves, ready.element, 1.0f, widened_);
     gradient = widened_;
   }
-  if (wanted.sketches) {
+  if (sketched_) {
     sketch_layers(layers_, gradient, 1.0f / ready.loss_scale, gradient_sketch_);
   }
 
@@ -309,10 +310,12 @@ void BucketAverage::for_each_mean(
   }
 }
 
-void BucketAverage::add_to_sketches(std::span<float, kSketchBuckets> gradient,
+bool BucketAverage::add_to_sketches(std::span<float, kSketchBuckets> gradient,
                                     std::span<float, kSketchBuckets> residual) {
+  if (!sketched_) return false;
   for (std::size_t j = 0; j < kSketchBuckets; ++j) gradient[j] += gradient_sketch_[j];
   for (const Part& part : parts_) part.average->add_to_sketch(residual);
+  return true;
 }
 
 void BucketAverage::restore() {

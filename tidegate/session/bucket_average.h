@@ -58,8 +58,9 @@ class BucketAverage {
   void for_each_mean(const ReadyBucket& ready,
                      const std::function<void(const Layer&, std::span<const float>)>& visit);
 
-  // After a step in which sketches were wanted: adds the gradient as it came in, and what waits.
-  void add_to_sketches(std::span<float, kSketchBuckets> gradient,
+  // After a step: adds the gradient as it came in, and what waits, if that was wanted. Whether it
+  // was.
+  bool add_to_sketches(std::span<float, kSketchBuckets> gradient,
                        std::span<float, kSketchBuckets> residual);
 
   // The step could not be used: undoes what its exchange took from residuals.
@@ -117,6 +118,7 @@ class BucketAverage {
   std::unique_ptr<PartAverage> whole_;  // sends all parts as one, and keeps nothing
   Buffer<std::byte> arrived_;           // scratch of rings and trees
   Report report_;
+  bool sketched_ = false;  // in this step
   std::array<float, kSketchBuckets> gradient_sketch_{};
   Buffer<float> widened_;  // 16-bit buckets
   Buffer<float> packed_;   // a part whose layers do not lie together

@@ -317,7 +317,12 @@ void Session::admit(const ReadyBucket& ready) {
   figures_.buckets.push_back(figures);
   step_buckets_.push_back(ready);
   note("ready", index, 0, when);
-  pipeline_->add(bucket.average(ready, step_, wanted_),
+  const bool low_rank = std::ranges::any_of(figures.choices(), [](const Choice& choice) {
+    return choice.method && choice.method->level == Level::rank;
+  });
+  Wanted wanted = wanted_;
+  wanted.sketches = wanted.sketches && (low_rank || !needs_.only_low_rank);
+  pipeline_->add(bucket.average(ready, step_, wanted),
                  static_cast<int>(bucket.rounds(ready).size()), ready.last);
 }
 
@@ -439,11 +444,10 @@ void Session::fill_sketches(Record& record) {
   std::array<float, kSketchBuckets> gradient{};
   std::array<float, kSketchBuckets> residual{};
   for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
-    buckets_[i]->add_to_sketches(gradient, residual);
+    if (buckets_[i]->add_to_sketches(gradient, residual)) record.sketched = 1;
   }
   std::ranges::transform(gradient, record.gradient_sketch.begin(), to_bf16);
   std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
-  record.sketched = 1;
 }
 
 // The buckets of a step that is finished are known to all ranks.

@@ -101,9 +101,15 @@ TraceSink trace_to_file(const std::string& path) {
   return [file](std::string_view line) { *file << line << '\n' << std::flush; };
 }
 
+std::vector<Choice> BucketFigures::choices() const {
+  std::vector<Choice> all{choice};
+  for (const LayersApart& group : apart) all.push_back(group.choice);
+  return all;
+}
+
 bool BucketFigures::error_feedback() const {
-  const auto waits = [](const Choice& way) { return way.method && way.method->error_feedback; };
-  return waits(choice) || std::ranges::any_of(apart, waits, &LayersApart::choice);
+  return std::ranges::any_of(
+      choices(), [](const Choice& each) { return each.method && each.method->error_feedback; });
 }
 
 std::string start_event(const Start& start) {

@@ -44,7 +44,8 @@ struct BucketFigures {
   double decode_seconds = 0;
   Report report;
 
-  bool error_feedback() const;  // some of it may have to wait
+  std::vector<Choice> choices() const;  // all of them
+  bool error_feedback() const;          // some of it may have to wait
 };
 
 struct StepFigures {
