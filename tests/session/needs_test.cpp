@@ -220,6 +220,19 @@ TEST(Sketches, AreNotMadeIfNobodyAsks) {
   EXPECT_EQ(record_of(job, 0).sketched, 0u);
 }
 
+TEST(Sketches, AreMadeOfLowRankAloneIfThatIsEnough) {
+  for (const auto& [method, level, sketched] :
+       {std::tuple("topk", 0.5, 0u), {"dense", 1.0, 0u}, {"powersgd", 1.0, 1u}}) {
+    const Choice choice = make_choice(method, level);
+    Job job(1, telling([choice](const Question&) { return Decision{.choice = choice}; },
+                       {.sketches = true, .only_low_rank = true}));
+    job.lay_out(0, kLayers);
+    Vectors gradients = gradients_of(1, 1);
+    job.step(gradients);
+    EXPECT_EQ(record_of(job, 0).sketched, sketched) << method;
+  }
+}
+
 // Records of other jobs stay as short as they were.
 TEST(Sketches, TravelOnlyIfSomebodyAsks) {
   std::array<std::size_t, 2> bytes{};
