@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "tidegate/policies/policy.h"
 
@@ -42,7 +43,8 @@ class CriticalRegime {
   std::int64_t windows() const { return windows_; }  // that have been seen
 
   Notes remember() const;
-  void recall(const Notes& notes);
+  // `policy` is whose notes they are, for error texts.
+  void recall(const Notes& notes, std::string_view policy);
 
  private:
   struct Parameter {
