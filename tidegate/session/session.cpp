@@ -421,7 +421,7 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_, inputs_.take(), policy_->batches_per_step()));
+    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()}));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
