@@ -306,10 +306,10 @@ void Session::admit(const ReadyBucket& ready) {
     const Decision decision = decide(index, ready);
     bucket.divide(decision);
     figures.choice = decision.choice;
-    ++choice_counts_[describe(decision.choice)];
+    count_choice(decision.choice);
     for (const Decision::Apart& group : decision.apart) {
       figures.apart.push_back({pick(bucket.compressible(), group.layers), group.choice});
-      ++choice_counts_[describe(group.choice)];
+      count_choice(group.choice);
     }
     const Round dense{Collective::all_reduce, ready.data.size(), Route::engine};
     totals_.dense_bytes += bytes_sent(dense, place_.ranks);
@@ -319,6 +319,12 @@ void Session::admit(const ReadyBucket& ready) {
   note("ready", index, 0, when);
   pipeline_->add(bucket.average(ready, step_, wanted_),
                  static_cast<int>(bucket.rounds(ready).size()), ready.last);
+}
+
+void Session::count_choice(const Choice& choice) {
+  const std::string text = describe(choice);
+  const bool room = choice_counts_.contains(text) || choice_counts_.size() < kMostChoices;
+  ++choice_counts_[room ? text : kOtherChoices];
 }
 
 // What the policy says, checked, with routes settled.
