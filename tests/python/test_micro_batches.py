@@ -305,6 +305,40 @@ def test_epochs_end_when_the_user_says_so():
     assert sizes[-1] == 2 == resumed
 
 
+def warnings_of(rank, ranks, policy, calls_end_epoch):
+    import warnings
+
+    from tidegate import handle as module
+
+    module.LONG_EPOCH = 5
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = tidegate.attach(model, optimizer, policy=policy, timeout=20)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step, batch in enumerate(loader(rank, 0)):
+            cross_entropy(model(batch[0]), batch[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if calls_end_epoch and step == 2:
+                handle.end_epoch()
+    handle.detach()
+    return [str(each.message) for each in caught if "epoch" in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    ("window", "calls_end_epoch", "warns"),
+    [("epoch", False, True), ("epoch", True, False), (2, False, False)],
+)
+def test_who_counts_in_epochs_and_hears_of_none_is_told_once(window, calls_end_epoch, warns):
+    policy = Accordion("topk", weak=0.5, strong=0.1, window=window)
+    first, second = results(warnings_of, 2, policy, calls_end_epoch)
+    assert second == []
+    assert len(first) == warns
+    if warns:
+        assert "handle.end_epoch()" in first[0] and "window=STEPS" in first[0]
+
+
 def disabled(rank, ranks):
     import os
 

@@ -96,6 +96,9 @@ std::set<std::string> CriticalRegime::calm() const {
 
 std::string CriticalRegime::reason() const {
   if (dropped_) return concat("a learning rate dropped after ", windows_, " windows");
+  if (windows_ == 0 && rule_.by_epoch) {
+    return "no epoch has ended yet; call handle.end_epoch(), or set window=STEPS";
+  }
   const std::int64_t last = windows_ > 0 ? (windows_ - 1) / rule_.interval * rule_.interval : 0;
   if (last == 0) return concat("no two windows ", rule_.interval, " apart are known yet");
   return concat("windows ", last - rule_.interval, " and ", last, " are compared");
@@ -121,7 +124,7 @@ void CriticalRegime::recall(const Notes& notes, std::string_view policy) {
   windows_ = static_cast<std::int64_t>(numbers[0]);
   drops_ = static_cast<std::uint64_t>(numbers[1]);
   dropped_ = numbers[2] != 0;
-  last_number_ = -1;  // whoever sums up counts anew
+  last_number_ = -1;  // what was seen is noted: the next one is new
   parameters_.clear();
   for (const auto& [key, note] : notes) {
     if (!key.starts_with(kParameter)) continue;

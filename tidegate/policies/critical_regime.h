@@ -22,6 +22,7 @@ struct RegimeRule {
   std::int64_t interval = 10;  // windows between the two that are compared
   double threshold = 0.5;      // a norm that changes by this share of the older one, or more
   bool whole = false;          // one norm over all parameters instead of one each
+  bool by_epoch = false;       // windows are epochs: only the user knows when one ends
 };
 
 class CriticalRegime {
