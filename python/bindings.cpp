@@ -194,6 +194,7 @@ void bind_session(nb::module_& module) {
       .def("set_learning_rates",
            [](Session& self, const std::vector<double>& rates) { self.set_learning_rates(rates); })
       .def("end_epoch", &Session::end_epoch)
+      .def("counts_epochs", [](const Session& self) { return self.needs().window == 0; })
       .def("needs_speeds", [](const Session& self) { return self.needs().speeds; })
       .def(
           "set_speeds",

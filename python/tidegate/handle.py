@@ -12,6 +12,7 @@ import atexit
 import queue
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,7 @@ ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
 LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
 SETTLE = 1.7  # seconds after which every rank that waits has said where it is (see Progress)
+LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -122,6 +124,9 @@ class Handle:
         self._flying: deque[Flying] = deque()
         self._looking_at: Flying | None = None  # whose outcome is being waited for or used
         self._loss_scale = 1.0
+        self._steps = 0
+        # One rank's warning is enough.
+        self._waits_for_epoch = session.counts_epochs() and engine.rank == 0
         self._thread = threading.Thread(target=self._work, name=f"tidegate {label}", daemon=True)
         self._thread.start()
         atexit.register(self._close, exiting=True)
@@ -169,6 +174,7 @@ class Handle:
     def end_epoch(self) -> None:
         """An epoch is over: for policies that count in epochs. Every rank says so, between the same
         two steps. `micro_batches` does it by itself."""
+        self._waits_for_epoch = False
         with self._lock:
             self._session.end_epoch()
 
@@ -177,6 +183,7 @@ class Handle:
         micro_batches). Every rank's loader must have equally many. A policy that lets learning
         rates grow with the batch does it here; `scheduler` = the one that sets them, if any: its
         base rates grow, too."""
+        self._waits_for_epoch = False
 
         def begin_step() -> int:
             with self._lock:
@@ -242,6 +249,7 @@ class Handle:
         if bucket.index() == 0:
             rates = [float(group["lr"]) for group in self.optimizer.param_groups]
             self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
+            self._steps += 1
             self._raise_after_backward()
         parameters = bucket.parameters()
         layout = tuple(map(id, parameters))
@@ -281,11 +289,23 @@ class Handle:
             if self._error is not None:
                 self._error_shown = True
                 raise self._error
+            self._warn_without_epochs()
 
         try:
             engine.queue_callback(lambda: engine.queue_callback(after_backward))
         except RuntimeError:  # under join() the hook runs outside backward: raise on the next call
             after_backward()
+
+    def _warn_without_epochs(self) -> None:
+        if not self._waits_for_epoch or self._steps < LONG_EPOCH:
+            return
+        self._waits_for_epoch = False
+        warnings.warn(
+            f"the policy of {self.label!r} counts in epochs, and in {self._steps} steps none has "
+            "ended, so it decides as at the start. Unless epochs are longer than that: call "
+            "handle.end_epoch() after each, or set window=STEPS.",
+            stacklevel=2,
+        )
 
     # --- the exchange thread ---
 

@@ -47,12 +47,44 @@ def micro_batches(
     end_epoch: Callable[[], None] = lambda: None,
 ) -> Iterator[MicroBatch]:
     """begin_step() = batches of the next step; asked when the step before is over. What is left
-    at the loader's end makes a step, too."""
-    batches = iter(loader)
-    while step := list(islice(batches, begin_step())):
-        for index, batch in enumerate(step):
-            yield MicroBatch(batch, 1 / len(step), index + 1 == len(step), no_sync)
+    at the loader's end makes a step, too: how many that are must be known when the first of them is
+    handed out, so a loader without a length is read a whole step ahead, others by one batch."""
+    batches, left = iter(loader), _length(loader)
+    while True:
+        size = begin_step()
+        if left > 0:
+            size = min(size, left)
+            step = islice(batches, size)
+        else:  # also what a loader has beyond its length
+            step = list(islice(batches, size))
+            size = len(step)
+        left -= size
+        ended = True
+        for batch, last in _with_last(step):
+            ended = False
+            yield MicroBatch(batch, 1 / size, last, no_sync)
+        if ended:
+            break
     end_epoch()
+
+
+def _length(loader: Iterable[Any]) -> int:
+    """0 = unknown."""
+    try:
+        return len(loader)
+    except TypeError:
+        return 0
+
+
+def _with_last(items: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
+    """Items, each with whether it is the last one."""
+    items = iter(items)
+    nothing = object()
+    item = next(items, nothing)
+    while item is not nothing:
+        following = next(items, nothing)
+        yield item, following is nothing
+        item = following
 
 
 def scale_rates(optimizer: torch.optim.Optimizer, scheduler, scale: float) -> None:

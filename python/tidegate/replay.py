@@ -91,7 +91,8 @@ def show_repetition(result: dict, everything: bool) -> None:
     print(f"{result['different']} of {decisions} decisions were not repeated:")
     show_rows([row for row in result["rows"] if not row["same"]], everything)
     if result["different_batches"]:
-        print(f"{result['different_batches']} steps with another number of batches.")
+        steps = result["different_batches"]
+        print(f"{steps} steps with another number of batches or other learning rates.")
 
 
 def show_rows(rows: list[dict], everything: bool) -> None:

@@ -76,7 +76,8 @@ TEST(AccordionBatch, SendsByAFixedChoice) {
   const Decision decision = topk->decide(question);
   EXPECT_EQ(decision.choice, make_choice("topk", 0.01));
   EXPECT_EQ(decision.reason,
-            "fixed by the user; 1 batches a step, no two windows 1 apart are known yet");
+            "fixed by the user; 1 batches a step, no epoch has ended yet; call "
+            "handle.end_epoch(), or set window=STEPS");
 }
 
 TEST(AccordionBatch, ScalesRatesAtOnceOrAlongARampOrNotAtAll) {

@@ -49,7 +49,20 @@ TEST(Accordion, StartsAtTheWeakLevelAndLeavesVectorsDense) {
   EXPECT_EQ(decision.choice, kWeak);
   EXPECT_EQ(decision.apart, std::vector<Decision::Apart>({{{1}, kDense}}));
   EXPECT_TRUE(decision.dropped.empty());
-  EXPECT_EQ(decision.reason, "3 of 3 matrices are critical: no two windows 1 apart are known yet");
+  EXPECT_EQ(decision.reason,
+            "3 of 3 matrices are critical: no epoch has ended yet; call handle.end_epoch(), or set "
+            "window=STEPS");
+}
+
+TEST(Accordion, AsksForEpochsOnlyIfItCountsInThem) {
+  const auto by_steps = topk({{"window", "5"}});
+  Story story;
+  EXPECT_EQ(ask(*by_steps, story.next_step()).reason,
+            "3 of 3 matrices are critical: no two windows 1 apart are known yet");
+  const auto by_epochs = topk();
+  story.end_window({{"a", 1}});
+  EXPECT_EQ(ask(*by_epochs, story.next_step()).reason,
+            "3 of 3 matrices are critical: no two windows 1 apart are known yet");
 }
 
 TEST(Accordion, SendsEveryMatrixAtTheLevelOfItsOwnRegime) {

@@ -153,7 +153,7 @@ TEST(CriticalRegime, GoesOnAfterARestartAsIfNothingHadHappened) {
     for (std::size_t i = 0; i < norms.size(); ++i) {
       if (i == 5) told.drop_rate();
       if (i == 5) after.drop_rate();
-      if (i == stop) second.recall(first.remember());
+      if (i == stop) second.recall(first.remember(), "accordion");
       told.end_window({{"w", norms[i]}});
       const Situation now = told.next_step();
       one.observe(now);
@@ -173,8 +173,28 @@ TEST(CriticalRegime, RefusesNotesThatAreDamaged) {
   CriticalRegime regime({});
   Notes notes = regime.remember();
   ASSERT_EQ(notes.size(), 1u);
-  notes.begin()->second.pop_back();
-  EXPECT_TRUE(fails(Fault::checkpoint, [&] { regime.recall(notes); }, {"2 numbers instead of 3"}));
+  const auto refuses = [&](std::initializer_list<std::string_view> says) {
+    return fails(
+        Fault::checkpoint, [&] { regime.recall(notes, "accordion"); }, says);
+  };
+  notes["regime"] = {0, 0};
+  EXPECT_TRUE(refuses({"\"regime\"", "\"accordion\"", "2 numbers instead of 3"}));
+  notes["regime"] = {0, 0, 0};
+  notes["regime of a"] = {-1, 0};
+  EXPECT_TRUE(refuses({"\"regime of a\"", "-1 is not between 0 and"}));
+}
+
+// A window whose sum has overflowed: what was noted must be readable again.
+TEST(CriticalRegime, CanRecallWhatItNotedAboutNormsThatAreNoNumbers) {
+  Story story;
+  CriticalRegime first({.interval = 1});
+  for (const double norm : {1.0, std::numeric_limits<double>::infinity(), 1.0}) {
+    story.end_window({{"a", norm}});
+    first.observe(story.next_step());
+    CriticalRegime second({.interval = 1});
+    second.recall(first.remember(), "accordion");
+    EXPECT_EQ(second.critical("a"), first.critical("a"));
+  }
 }
 
 // --- the curve of the paper's Fig. 2a ---

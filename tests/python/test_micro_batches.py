@@ -58,6 +58,44 @@ def test_a_step_is_only_read_when_the_one_before_is_over():
     assert len(asked) == 2
 
 
+class Counted:
+    """A loader that says how long it is, and counts what was read."""
+
+    def __init__(self, says: int, has: int):
+        self.says, self.has, self.read = says, has, 0
+
+    def __len__(self):
+        return self.says
+
+    def __iter__(self):
+        for batch in range(self.has):
+            self.read += 1
+            yield batch
+
+
+def test_a_loader_with_a_length_is_read_one_batch_ahead():
+    loader = Counted(10, 10)
+    seen = []
+    for micro in micro_batches(loader, lambda: 4):
+        assert loader.read <= micro.batch + 2
+        seen.append((micro.batch, round(1 / micro.scale), micro.last))
+    assert seen == [(i, 4, i % 4 == 3) for i in range(8)] + [(8, 2, False), (9, 2, True)]
+
+
+def test_a_batch_that_is_a_step_is_not_read_ahead():
+    loader = Counted(5, 5)
+    for micro in micro_batches(loader, lambda: 1):
+        assert loader.read == micro.batch + 1
+
+
+@pytest.mark.parametrize("says", [3, 20])
+def test_a_length_that_is_wrong_loses_neither_batches_nor_ends_of_steps(says):
+    ended = []
+    seen = list(micro_batches(Counted(says, 10), lambda: 4, end_epoch=lambda: ended.append(1)))
+    assert [micro.batch for micro in seen] == list(range(10))
+    assert seen[-1].last and ended == [1]
+
+
 # --- learning rates ---
 
 SCHEDULERS = {
@@ -265,6 +303,40 @@ def test_epochs_end_when_the_user_says_so():
     sizes, resumed = first
     assert set(sizes[: 2 * BATCHES]) == {1}  # two epochs must be over
     assert sizes[-1] == 2 == resumed
+
+
+def warnings_of(rank, ranks, policy, calls_end_epoch):
+    import warnings
+
+    from tidegate import handle as module
+
+    module.LONG_EPOCH = 5
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = tidegate.attach(model, optimizer, policy=policy, timeout=20)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step, batch in enumerate(loader(rank, 0)):
+            cross_entropy(model(batch[0]), batch[1]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if calls_end_epoch and step == 2:
+                handle.end_epoch()
+    handle.detach()
+    return [str(each.message) for each in caught if "epoch" in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    ("window", "calls_end_epoch", "warns"),
+    [("epoch", False, True), ("epoch", True, False), (2, False, False)],
+)
+def test_who_counts_in_epochs_and_hears_of_none_is_told_once(window, calls_end_epoch, warns):
+    policy = Accordion("topk", weak=0.5, strong=0.1, window=window)
+    first, second = results(warnings_of, 2, policy, calls_end_epoch)
+    assert second == []
+    assert len(first) == warns
+    if warns:
+        assert "handle.end_epoch()" in first[0] and "window=STEPS" in first[0]
 
 
 def disabled(rank, ranks):

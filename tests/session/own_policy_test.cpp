@@ -44,6 +44,29 @@ void run_until_it_fails(const Faulty::Answer& answer) {
   for (std::int64_t i = 0; i <= kBadStep; ++i) step(job);
 }
 
+// A ratio of its own in every step must not fill the memory of a long job.
+TEST(OwnPolicy, EverNewChoicesAreCountedTogether) {
+  Settings settings{.policy = "smooth"};
+  settings.make_policy = [] {
+    class Smooth : public Policy {
+      Decision decide(const Question& question) override {
+        return {make_choice("topk", 0.1 + 0.001 * static_cast<double>(question.now.step)), ""};
+      }
+    };
+    return std::make_unique<Smooth>();
+  };
+  Job job(1, settings);
+  constexpr std::int64_t kMore = 30;
+  const std::int64_t steps = Session::kMostChoices + kMore;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    Vectors gradients = make_gradients(1, 20, 1);
+    job.step(gradients);
+  }
+  const auto& choices = job.at(0).choices();
+  EXPECT_EQ(choices.size(), Session::kMostChoices + 1);
+  EXPECT_EQ(choices.at(Session::kOtherChoices), kMore);
+}
+
 TEST(OwnPolicy, WhatItThrowsNamesPolicyStepAndBucket) {
   EXPECT_TRUE(
       fails(Fault::config,

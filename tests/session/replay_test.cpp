@@ -76,6 +76,61 @@ TEST_F(Replay, RanksThatReadOtherTracesDoNotAgree) {
   EXPECT_NE(Session({0, 1}, replay_).fingerprint(), before.fingerprint());
 }
 
+// More batches and higher rates from step 3 on; one residual is thrown away.
+class Growing : public Policy {
+ public:
+  explicit Growing(bool drops) : drops_(drops) {}
+  void begin_step(const Situation& now) override { step_ = now.step; }
+  Decision decide(const Question& question) override {
+    Decision decision{make_choice("topk", 0.5), "always"};
+    if (drops_ && question.now.step == 4) decision.dropped = {0};
+    return decision;
+  }
+  int batches_per_step() const override { return step_ < 3 ? 1 : 4; }
+  double rate_scale() const override {
+    return step_ < 3 ? 1 : 1 + 0.1 * static_cast<double>(step_);
+  }
+
+ private:
+  const bool drops_;
+  std::int64_t step_ = 0;
+};
+
+// What the policy wants of the steps after.
+std::vector<std::pair<int, double>> wishes(const Settings& settings) {
+  Job job(1, settings);
+  std::vector<std::pair<int, double>> all;
+  for (int step = 0; step < 8; ++step) {
+    std::vector<Vectors> buckets = gradients(1, 2);
+    job.step(buckets);
+    all.emplace_back(job.at(0).batches_per_step(), job.at(0).rate_scale());
+  }
+  return all;
+}
+
+TEST_F(Replay, AccumulatesAsManyBatchesAtTheSameRates) {
+  std::ofstream file(path_);
+  Settings growing{.policy = "growing"};
+  growing.make_policy = [] { return std::make_unique<Growing>(false); };
+  growing.trace = [&](std::string_view line) { file << line << '\n' << std::flush; };
+  const auto recorded = wishes(growing);
+  EXPECT_EQ(recorded.back(), std::pair(4, 1 + 0.1 * 7));
+  EXPECT_EQ(wishes(replay_), recorded);
+}
+
+TEST_F(Replay, RanksWhoseTracesThrowAwayOtherResidualsDoNotAgree) {
+  std::vector<std::string> fingerprints;
+  for (const bool drops : {false, true}) {
+    std::ofstream file(path_);
+    Settings growing{.policy = "growing"};
+    growing.make_policy = [=] { return std::make_unique<Growing>(drops); };
+    growing.trace = [&](std::string_view line) { file << line << '\n' << std::flush; };
+    wishes(growing);
+    fingerprints.push_back(make_policy("replay", replay_.options)->fingerprint());
+  }
+  EXPECT_NE(fingerprints[0], fingerprints[1]);
+}
+
 TEST(ReplayOptions, AreATrace) {
   EXPECT_TRUE(fails(Fault::config, [] { make_policy("replay", {}); }, {"file=trace.jsonl"}));
   EXPECT_TRUE(fails(Fault::config,

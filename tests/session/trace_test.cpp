@@ -159,9 +159,10 @@ TEST(Trace, ADecisionNamesLayersThatGoApart) {
 
 TEST(Trace, AStepHoldsWhatItsPolicyWasTold) {
   const Json event =
-      parse(step_event(figures_of_one_step(), R"({"network_changes":2})", 3), "step", 7);
+      parse(step_event(figures_of_one_step(), R"({"network_changes":2})", {3, 1.5}), "step", 7);
   EXPECT_EQ(event["inputs"]["network_changes"], 2);
   EXPECT_EQ(event["batches"], 3);
+  EXPECT_EQ(event["rate_scale"], 1.5);
 }
 
 TEST(Trace, AFaultKeepsItsTextEvenIfItIsNotUtf8) {

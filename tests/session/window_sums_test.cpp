@@ -64,6 +64,7 @@ TEST(WindowSums, GoesOnFromWhatWasSaved) {
   second.end_step();
   const Window* window = second.begin_step(0);
   ASSERT_NE(window, nullptr);
+  EXPECT_EQ(window->number, 1);
   EXPECT_EQ(window->steps, 3);
   EXPECT_DOUBLE_EQ(window->norms.at("a"), 15);
 }

@@ -59,7 +59,7 @@ class Accordion : public Policy {
   Notes remember() const override { return regime_.remember(); }
   void recall(const Notes& notes) override {
     decided_.clear();
-    regime_.recall(notes);
+    regime_.recall(notes, "accordion");
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tidegate/base/error.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/policies/regime_options.h"
 
@@ -64,15 +65,20 @@ class AccordionBatch : public Policy {
   }
 
   void recall(const Notes& notes) override {
-    regime_.recall(notes);
-    const auto note = notes.find(kNote);
-    if (note == notes.end()) return;  // of a job that had another policy
-    if (note->second.size() != 3) {
-      fail(Fault::checkpoint, "the note \"", kNote, "\" of policy \"accordion-batch\" is damaged");
+    regime_.recall(notes, "accordion-batch");
+    if (!notes.contains(kNote)) return;  // of a job that had another policy
+    // -1 = it has not grown.
+    const std::vector<double>& note =
+        read_note(notes, kNote, "accordion-batch",
+                  {.least = 3, .most = 3, .lowest = -1, .highest = kHighestCount});
+    grown_in_step_ = static_cast<std::int64_t>(note[0]);
+    grown_after_windows_ = static_cast<std::int64_t>(note[1]);
+    if (!(note[2] >= 1)) {
+      fail(Fault::checkpoint, "the note \"", kNote,
+           "\" of policy \"accordion-batch\" is damaged: ", "rates cannot be scaled by ", note[2],
+           "; load another checkpoint");
     }
-    grown_in_step_ = static_cast<std::int64_t>(note->second[0]);
-    grown_after_windows_ = static_cast<std::int64_t>(note->second[1]);
-    rate_scale_ = note->second[2];
+    rate_scale_ = note[2];
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tidegate/base/error.h"
+#include "tidegate/policies/notes.h"
 
 namespace tidegate {
 namespace {
@@ -25,14 +26,6 @@ std::map<std::string, double> norm_of_all(const std::map<std::string, double>& n
   double energy = 0;
   for (const auto& [parameter, norm] : norms) energy += norm * norm;
   return {{kWhole, std::sqrt(energy)}};
-}
-
-const std::vector<double>& numbers_of(const Notes::value_type& note, std::size_t count) {
-  if (note.second.size() != count) {
-    fail(Fault::checkpoint, "the note \"", note.first, "\" of a critical regime has ",
-         note.second.size(), " numbers instead of ", count);
-  }
-  return note.second;
 }
 
 // Ranks may count a drop in different steps, but the records are the same for all.
@@ -103,6 +96,9 @@ std::set<std::string> CriticalRegime::calm() const {
 
 std::string CriticalRegime::reason() const {
   if (dropped_) return concat("a learning rate dropped after ", windows_, " windows");
+  if (windows_ == 0 && rule_.by_epoch) {
+    return "no epoch has ended yet; call handle.end_epoch(), or set window=STEPS";
+  }
   const std::int64_t last = windows_ > 0 ? (windows_ - 1) / rule_.interval * rule_.interval : 0;
   if (last == 0) return concat("no two windows ", rule_.interval, " apart are known yet");
   return concat("windows ", last - rule_.interval, " and ", last, " are compared");
@@ -113,24 +109,29 @@ Notes CriticalRegime::remember() const {
   notes[kProgress] = {static_cast<double>(windows_), static_cast<double>(drops_),
                       dropped_ ? 1.0 : 0.0};
   for (const auto& [name, known] : parameters_) {
-    notes[concat(kParameter, name)] = {known.norm, known.change};
+    // Without a norm, or a change, that is a number: what comes next is new, and critical.
+    std::vector<double>& note = notes[concat(kParameter, name)];
+    note = {std::isfinite(known.norm) ? known.norm : 0};
+    if (std::isfinite(known.change)) note.push_back(known.change);
   }
   return notes;
 }
 
-void CriticalRegime::recall(const Notes& notes) {
-  const auto progress = notes.find(kProgress);
-  if (progress == notes.end()) return;  // of a job that had another policy
-  const std::vector<double>& numbers = numbers_of(*progress, 3);
+void CriticalRegime::recall(const Notes& notes, std::string_view policy) {
+  if (!notes.contains(kProgress)) return;  // of a job that had another policy
+  const std::vector<double>& numbers = read_note(
+      notes, kProgress, policy, {.least = 3, .most = 3, .lowest = 0, .highest = kHighestCount});
   windows_ = static_cast<std::int64_t>(numbers[0]);
   drops_ = static_cast<std::uint64_t>(numbers[1]);
   dropped_ = numbers[2] != 0;
-  last_number_ = -1;  // whoever sums up counts anew
+  last_number_ = -1;  // what was seen is noted: the next one is new
   parameters_.clear();
-  for (const auto& note : notes) {
-    if (!note.first.starts_with(kParameter)) continue;
-    const std::vector<double>& known = numbers_of(note, 2);
-    parameters_[note.first.substr(kParameter.size())] = {known[0], known[1]};
+  for (const auto& [key, note] : notes) {
+    if (!key.starts_with(kParameter)) continue;
+    const std::vector<double>& known =
+        read_note(notes, key, policy, {.least = 1, .most = 2, .lowest = 0});
+    parameters_[key.substr(kParameter.size())] = {known[0],
+                                                  known.size() == 2 ? known[1] : kUnknown};
   }
 }
 

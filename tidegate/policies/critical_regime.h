@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "tidegate/policies/policy.h"
 
@@ -21,6 +22,7 @@ struct RegimeRule {
   std::int64_t interval = 10;  // windows between the two that are compared
   double threshold = 0.5;      // a norm that changes by this share of the older one, or more
   bool whole = false;          // one norm over all parameters instead of one each
+  bool by_epoch = false;       // windows are epochs: only the user knows when one ends
 };
 
 class CriticalRegime {
@@ -42,7 +44,8 @@ class CriticalRegime {
   std::int64_t windows() const { return windows_; }  // that have been seen
 
   Notes remember() const;
-  void recall(const Notes& notes);
+  // `policy` is whose notes they are, for error texts.
+  void recall(const Notes& notes, std::string_view policy);
 
  private:
   struct Parameter {

@@ -21,11 +21,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/collective_costs.h"
 #include "tidegate/policies/ewma.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/policies/two_objectives.h"
 
@@ -129,51 +131,59 @@ class Flexible : public Policy {
                    {"solved", {solved_ ? 1.0 : 0.0}},
                    {"gains", gains_},
                    {"gain_changes", gain_changes_.values()},
-                   {"times_seen", {static_cast<double>(times_seen_)}},
-                   {"network_changes", {network_changes_}},
-                   {"gain_refreshes", {gain_refreshes_}}};
+                   {"times_seen", {static_cast<double>(times_seen_)}}};
     if (gain_) notes["gain"] = {*gain_};
     if (present_) notes["collective"] = {static_cast<double>(*present_)};
-    if (solved_for_) {
+    // A link that is no number is looked at anew.
+    if (solved_for_ && std::isfinite(solved_for_->bytes_per_second)) {
       notes["link"] = {solved_for_->bytes_per_second, solved_for_->latency.count()};
     }
     return notes;
   }
 
   void recall(const Notes& notes) override {
-    const auto all = [&](const char* key) {
-      const auto found = notes.find(key);
-      return found == notes.end() ? std::vector<double>{} : found->second;
-    };
-    const auto one = [&](const char* key) -> std::optional<double> {
-      const std::vector<double> values = all(key);
-      return values.empty() ? std::nullopt : std::optional(values.front());
-    };
-    gains_ = all("gains");
-    if (!gains_.empty() && gains_.size() != candidates_.size()) {
-      fail(Fault::checkpoint, "the saved policy has ", gains_.size(),
-           " candidate ratios, this one ", candidates_.size(),
-           "; resume with the same lowest, highest and factor");
-    }
-    ratio_ = one("ratio").value_or(rules_.range.highest);
-    solved_ = one("solved").value_or(0) != 0 && !gains_.empty();
-    gain_changes_.set(all("gain_changes"));
-    gain_ = one("gain");
-    times_seen_ = static_cast<int>(one("times_seen").value_or(0));
-    network_changes_ = one("network_changes").value_or(0);
-    gain_refreshes_ = one("gain_refreshes").value_or(0);
-    const std::vector<double> link = all("link");
+    ratio_ = rules_.range.highest;
+    solved_ = false;
     solved_for_.reset();
-    if (link.size() == 2) solved_for_ = Link{link[0], Seconds(link[1])};
+    gains_.clear();
+    gain_changes_.clear();
+    gain_.reset();
+    times_seen_ = 0;
     present_.reset();
-    if (const auto collective = one("collective"); collective && *collective >= 0) {
-      present_ = std::min(static_cast<std::size_t>(*collective), CollectiveCosts::kWays - 1);
-    }
+    if (notes.contains("ratio")) read(notes);  // else of a job that had another policy
     reason_ = concat("resumed with ratio ", ratio_);
     elements_ = 0;  // the collective is looked up at the next step
   }
 
  private:
+  void read(const Notes& notes) {
+    const auto all = [&](const char* key, const NoteBounds& bounds) -> const std::vector<double>& {
+      return read_note(notes, key, "flexible", bounds);
+    };
+    const auto one = [&](const char* key, double lowest, double highest) {
+      return all(key, {.lowest = lowest, .highest = highest}).front();
+    };
+    gains_ = all("gains", {.least = 0, .most = kAnyNumber, .lowest = 0});
+    if (!gains_.empty() && gains_.size() != candidates_.size()) {
+      fail(Fault::checkpoint, "the saved policy has ", gains_.size(),
+           " candidate ratios, this one ", candidates_.size(),
+           "; resume with the same lowest, highest and factor");
+    }
+    solved_ = one("solved", 0, 1) != 0 && !gains_.empty();
+    // The warm-up begins with everything.
+    ratio_ = one("ratio", rules_.range.lowest, solved_ ? rules_.range.highest : 1);
+    gain_changes_.set(all("gain_changes", {.least = 0, .most = kWindow, .lowest = 0}));
+    times_seen_ = static_cast<int>(one("times_seen", 0, kSeen));
+    if (notes.contains("gain")) gain_ = one("gain", std::numeric_limits<double>::min(), 1);
+    if (notes.contains("link")) {
+      const std::vector<double>& link = all("link", {.least = 2, .most = 2, .lowest = 0});
+      solved_for_ = Link{link[0], Seconds(link[1])};
+    }
+    if (notes.contains("collective")) {
+      present_ = static_cast<std::size_t>(one("collective", 0, CollectiveCosts::kWays - 1));
+    }
+  }
+
   // From everything down to the highest ratio in equal steps. While sparse messages, which carry
   // indices, cost more than the whole gradient, that is sent: it is cheaper and delivers more.
   void warm_up(const Situation& now) {
@@ -211,7 +221,7 @@ class Flexible : public Policy {
     gain_ = gain;
     if (gain_changes_.known() && gain_changes_.value() >= rules_.gain_change) {
       explore(statistics);
-      ++gain_refreshes_;
+      gain_changes_.clear();  // acted on: a jump must not count for as long as it is in the window
     }
   }
 
@@ -244,7 +254,6 @@ class Flexible : public Policy {
     }
     if (now.fresh) ++times_seen_;
     if (times_seen_ < kSeen && !alarmed_) return {};
-    ++network_changes_;
     return change;
   }
 
@@ -314,9 +323,6 @@ class Flexible : public Policy {
   std::vector<double> gains_;   // of candidates_
   std::optional<double> gain_;  // of ratio_ when it was last looked at
   Ewma gain_changes_{kWindow, kSmoothing};
-
-  double network_changes_ = 0;
-  double gain_refreshes_ = 0;
 };
 
 std::unique_ptr<Policy> make(const OptionReader& options) {

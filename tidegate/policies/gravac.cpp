@@ -15,6 +15,7 @@
 #include "tidegate/policies/compression_gain.h"
 #include "tidegate/policies/gravac_search.h"
 #include "tidegate/policies/kept_energy.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {
@@ -45,15 +46,15 @@ constexpr const char* kWindow = "gravac window";  // its first step, and whether
 constexpr const char* kMinimumGain = "gravac minimum gain";
 constexpr const char* kCandidateGain = "gravac candidate gain";
 
+// Pairs of numbers, as many as there are.
 const std::vector<double>& read(const Notes& notes, const char* key) {
-  const auto found = notes.find(key);
-  const auto possible = [](double value) { return value >= 0 && value < 1e300; };
-  if (found == notes.end() || found->second.size() % 2 != 0 ||
-      !std::ranges::all_of(found->second, possible)) {
-    fail(Fault::checkpoint, "the notes \"", key,
-         "\" of the policy gravac are missing or damaged; load another checkpoint");
+  const std::vector<double>& pairs =
+      read_note(notes, key, "gravac", {.least = 0, .most = kAnyNumber, .lowest = 0});
+  if (pairs.size() % 2 != 0) {
+    fail(Fault::checkpoint, "the note \"", key,
+         "\" of policy \"gravac\" is damaged: half a pair; load another checkpoint");
   }
-  return found->second;
+  return pairs;
 }
 
 class Gravac : public Policy {
@@ -96,12 +97,10 @@ class Gravac : public Policy {
     last_change_.clear();
     if (!notes.contains(kSearch)) return;  // a job that had another policy
     search_.set(read(notes, kSearch));
-    const std::vector<double>& window = read(notes, kWindow);
-    constexpr double kLastStep = 1e15;
-    if (!window.empty()) {
-      window_began_ = static_cast<std::int64_t>(std::min(window[0], kLastStep));
-      observed_ = window[1] != 0;
-    }
+    const std::vector<double>& window = read_note(
+        notes, kWindow, "gravac", {.least = 2, .most = 2, .lowest = 0, .highest = kHighestCount});
+    window_began_ = static_cast<std::int64_t>(window[0]);
+    observed_ = window[1] != 0;
     for (const char* gain : {kMinimumGain, kCandidateGain}) read(notes, gain);
   }
 

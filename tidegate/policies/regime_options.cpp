@@ -20,7 +20,8 @@ std::vector<PolicyOption> regime_options() {
 
 RegimeRule read_rule(const OptionReader& options) {
   return {.interval = options.whole("interval", 1, kMost),
-          .threshold = options.number("threshold", 1e-9, 1e30)};
+          .threshold = options.number("threshold", 1e-9, 1e30),
+          .by_epoch = read_window(options) == 0};
 }
 
 std::int64_t read_window(const OptionReader& options) {

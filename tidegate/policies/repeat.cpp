@@ -45,7 +45,9 @@ Repetition repeat(TraceReader& trace, Policy& policy, std::string_view name,
       if (!same) ++result.different;
       see({*step, index, recorded->second, repeated, same});
     }
-    if (policy.batches_per_step() != step->batches) ++result.different_batches;
+    if (policy.batches_per_step() != step->batches || policy.rate_scale() != step->rate_scale) {
+      ++result.different_batches;
+    }
     ++result.steps;
     if (end_step) end_step(*step);
   }

@@ -24,10 +24,11 @@ struct Repeated {
 
 struct Repetition {
   std::int64_t steps = 0;
-  std::int64_t decisions = 0;          // one per step and bucket
-  std::int64_t recorded_changes = 0;   // of these, that changed something in the recorded run
-  std::int64_t different = 0;          // decisions that were not repeated
-  std::int64_t different_batches = 0;  // steps for which another number of batches was wanted
+  std::int64_t decisions = 0;         // one per step and bucket
+  std::int64_t recorded_changes = 0;  // of these, that changed something in the recorded run
+  std::int64_t different = 0;         // decisions that were not repeated
+  // Steps for which another number of batches, or another scale of learning rates, was wanted.
+  std::int64_t different_batches = 0;
 };
 
 // Calls see() for every decision and end_step() after every step. Fails with Error{config} if the

@@ -17,7 +17,7 @@ class Replay : public Policy {
   explicit Replay(TraceReader trace) : file_(trace.name()), ranks_(trace.start().ranks) {
     while (const TracedStep* step = trace.next()) {
       for (const TracedDecision& traced : step->decisions) add(traced);
-      if (step->batches != batches_at(step->now.step)) batches_[step->now.step] = step->batches;
+      add_next({step->batches, step->rate_scale}, step->now.step);
     }
     if (decisions_.empty()) {
       fail(Fault::config, "the trace \"", file_, "\" holds no decision that could be repeated");
@@ -52,11 +52,19 @@ class Replay : public Policy {
     return decision;
   }
 
-  int batches_per_step() const override { return batches_at(step_); }
+  int batches_per_step() const override { return next_after(step_).batches; }
+  double rate_scale() const override { return next_after(step_).rate_scale; }
   Needs needs() const override { return {.by_host = by_host_}; }
   std::string fingerprint() const override { return concat(" (decisions ", hash_, ")"); }
 
  private:
+  // What is wanted of the step after one.
+  struct Next {
+    int batches = 1;
+    double rate_scale = 1;
+    bool operator==(const Next&) const = default;
+  };
+
   void add(const TracedDecision& traced) {
     Decision decision = traced.asked;
     decision.choice = traced.settled;
@@ -66,19 +74,24 @@ class Replay : public Policy {
       by_host_ = by_host_ || apart.choice.by_host;
     }
     hash_ = hash_of(concat(hash_, traced.step, traced.bucket, trace::to_json(decision.choice),
-                           trace::to_json(decision.apart)));
+                           trace::to_json(decision.apart), trace::Json(decision.dropped)));
     decisions_[traced.bucket][traced.step] = std::move(decision);
   }
 
-  int batches_at(std::int64_t step) const {
-    const auto after = batches_.upper_bound(step);
-    return after == batches_.begin() ? 1 : std::prev(after)->second;
+  void add_next(const Next& next, std::int64_t step) {
+    if (next == next_after(step)) return;
+    hash_ = hash_of(concat(hash_, step, " ", next.batches, " ", trace::Json(next.rate_scale)));
+    next_[step] = next;
+  }
+  Next next_after(std::int64_t step) const {
+    const auto after = next_.upper_bound(step);
+    return after == next_.begin() ? Next{} : std::prev(after)->second;
   }
 
   const std::string file_;
   const int ranks_;
   std::map<int, std::map<std::int64_t, Decision>> decisions_;  // by bucket and step
-  std::map<std::int64_t, int> batches_;
+  std::map<std::int64_t, Next> next_;  // by the first step for which it holds
   bool by_host_ = false;
   std::uint64_t hash_ = 0;
   std::int64_t step_ = 0;

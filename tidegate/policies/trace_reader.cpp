@@ -261,6 +261,9 @@ void TraceReader::read_step(const Line& line) {
   if (const Json* batches = find(json, "batches")) {
     step_.batches = static_cast<int>(whole(*batches, "batches", 1, kMostBuckets));
   }
+  if (const Json* scale = find(json, "rate_scale")) {
+    step_.rate_scale = finite(*scale, "rate_scale");
+  }
   step_.step_seconds = milliseconds(json, "step_ms");
   step_.exchange_seconds = milliseconds(json, "exchange_ms");
   step_.wire_seconds = milliseconds(member(json, "ms"), "wire");

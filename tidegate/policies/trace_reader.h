@@ -61,6 +61,7 @@ struct TracedStep {
   std::vector<TracedDecision> decisions;  // that changed something
   std::vector<std::string> changes;       // of the network, in words
   int batches = 1;                        // for the step after, as the policy wanted
+  double rate_scale = 1;                  // the same
   double step_seconds = 0;                // since the step before began; 0 = unknown
   double exchange_seconds = 0;
   double wire_seconds = 0;

@@ -306,10 +306,10 @@ void Session::admit(const ReadyBucket& ready) {
     const Decision decision = decide(index, ready);
     bucket.divide(decision);
     figures.choice = decision.choice;
-    ++choice_counts_[describe(decision.choice)];
+    count_choice(decision.choice);
     for (const Decision::Apart& group : decision.apart) {
       figures.apart.push_back({pick(bucket.compressible(), group.layers), group.choice});
-      ++choice_counts_[describe(group.choice)];
+      count_choice(group.choice);
     }
     const Round dense{Collective::all_reduce, ready.data.size(), Route::engine};
     totals_.dense_bytes += bytes_sent(dense, place_.ranks);
@@ -324,6 +324,12 @@ void Session::admit(const ReadyBucket& ready) {
   wanted.sketches = wanted.sketches && (low_rank || !needs_.only_low_rank);
   pipeline_->add(bucket.average(ready, step_, wanted),
                  static_cast<int>(bucket.rounds(ready).size()), ready.last);
+}
+
+void Session::count_choice(const Choice& choice) {
+  const std::string text = describe(choice);
+  const bool room = choice_counts_.contains(text) || choice_counts_.size() < kMostChoices;
+  ++choice_counts_[room ? text : kOtherChoices];
 }
 
 // What the policy says, checked, with routes settled.
@@ -426,7 +432,7 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_, inputs_.take(), policy_->batches_per_step()));
+    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()}));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;

@@ -145,6 +145,10 @@ class Session {
   const Topology& topology() const { return shared_.topology; }
   std::int64_t step() const { return step_; }
   const Totals& totals() const { return totals_; }
+  // How often each choice was made. Policies whose ratios vary smoothly make ever new ones: from
+  // kMostChoices on these are counted together, as kOtherChoices.
+  static constexpr std::size_t kMostChoices = 200;
+  static constexpr const char* kOtherChoices = "other choices";
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
 
   // Moves everything that waits to where a checkpoint finds it; the job goes on from there as one
@@ -175,6 +179,7 @@ class Session {
   void note_buckets();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
+  void count_choice(const Choice& choice);
   void settle_residuals();
   Notes progress() const;
   void load_progress(const State& state);

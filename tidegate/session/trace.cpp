@@ -129,7 +129,7 @@ std::string start_event(const Start& start) {
   return dump(json);
 }
 
-std::string step_event(const StepFigures& figures, std::string_view inputs, int batches) {
+std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next) {
   Json json = event("step", figures.step);
   json["exchange_ms"] = milliseconds(figures.seconds);
   json["step_ms"] = milliseconds(figures.record.step_seconds);
@@ -137,7 +137,8 @@ std::string step_event(const StepFigures& figures, std::string_view inputs, int 
                            figures.record.decode_seconds);
   json["bytes_sent"] = figures.record.bytes_sent;
   json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
-  if (batches != 1) json["batches"] = batches;
+  if (next.batches != 1) json["batches"] = next.batches;
+  if (next.rate_scale != 1) json["rate_scale"] = next.rate_scale;
   for (const BucketFigures& bucket : figures.buckets)
     json["buckets"].push_back(bucket_json(bucket));
   // [milliseconds since the first bucket was ready, what, bucket, round], in order.

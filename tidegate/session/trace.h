@@ -73,8 +73,13 @@ struct Start {
 
 std::string start_event(const Start& start);
 // `inputs` = what the policy was told in this step and had not been told before (InputWriter), or
-// empty; `batches` = what it wants to be accumulated for the step after.
-std::string step_event(const StepFigures& figures, std::string_view inputs = {}, int batches = 1);
+// empty; `next` = what it wants of the step after.
+struct NextStep {
+  int batches = 1;
+  double rate_scale = 1;
+};
+std::string step_event(const StepFigures& figures, std::string_view inputs = {},
+                       const NextStep& next = {});
 // `settled` = what is done: the policy's choice with its route settled, or dense if the user
 // excludes every layer of the bucket.
 std::string decision_event(const Question& question, const Decision& decision,

@@ -28,7 +28,7 @@ const Window* WindowSums::begin_step(std::int64_t epochs) {
       std::ranges::fill(sum, 0.0f);
     }
   }
-  return ended_ > 0 ? &last_ : nullptr;
+  return last_.steps > 0 ? &last_ : nullptr;
 }
 
 Memory WindowSums::sums() const {
@@ -39,16 +39,17 @@ Memory WindowSums::sums() const {
 }
 
 std::vector<double> WindowSums::progress() const {
-  return {static_cast<double>(steps_), static_cast<double>(epochs_)};
+  return {static_cast<double>(steps_), static_cast<double>(epochs_), static_cast<double>(ended_)};
 }
 
 void WindowSums::load(const Memory& sums, std::span<const double> progress) {
   sums_.clear();
   last_ = {};
   steps_ = epochs_ = ended_ = 0;
-  if (!wanted() || progress.size() != 2) return;
+  if (!wanted() || progress.size() != 3) return;
   steps_ = static_cast<std::int64_t>(progress[0]);
   epochs_ = static_cast<std::int64_t>(progress[1]);
+  ended_ = static_cast<std::int64_t>(progress[2]);
   for (const auto& [layer, sum] : sums) {
     sums_[layer].resize(sum.size());
     std::ranges::copy(sum, sums_[layer].begin());
