@@ -112,6 +112,16 @@ def _collect(outcomes, pipes, processes, began, limit):
                 outcomes[rank].seconds = time.monotonic() - began
 
 
+def _one_after_another(rank, ranks, body, cases):
+    return [body(rank, ranks, *case) for case in cases]
+
+
+def results_of_each(body, ranks: int, cases: list[tuple], limit: float = 60.0) -> list[list]:
+    """results(body, ranks, *case) of every case, in the same processes: `body` must detach."""
+    by_rank = results(_one_after_another, ranks, body, cases, limit=limit)
+    return [list(of_case) for of_case in zip(*by_rank, strict=True)]
+
+
 def results(body, ranks: int, *args, limit: float = 60.0) -> list:
     """What every rank returned; a failure of one is a failure of the test."""
     outcomes = run_ranks(body, ranks, *args, limit=limit)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from ranks import results, run_ranks
+from ranks import results, results_of_each, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from training import attach, batches, digest, mlp, sgd, train, wrap
@@ -44,12 +44,29 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("options", "text"), MISTAKES, ids=[str(m[0]) for m in MISTAKES])
-def test_a_mistake_of_all_ranks(options, text):
-    for outcome in run_ranks(attach_with, 2, options):
-        assert outcome.kind == "config"
-        assert re.search(text, outcome.text), outcome.text
-        assert outcome.seconds < 8, "told at once, not by a time-out"
+def told(rank, ranks, options):
+    with pytest.raises(tidegate.Error) as caught:
+        attach_with(rank, ranks, options)
+    return caught.value.kind, str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def told_of_mistakes():
+    """Of every rank. A user may correct a mistake and attach again in the same processes."""
+    return results_of_each(told, 2, [(options,) for options, _ in MISTAKES])
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[str(m[0]) for m in MISTAKES])
+def test_a_mistake_of_all_ranks(number, told_of_mistakes):
+    for kind, text in told_of_mistakes[number]:
+        assert kind == "config"
+        assert re.search(MISTAKES[number][1], text), text
+
+
+def test_a_mistake_ends_a_script_at_once_and_not_by_a_time_out():
+    for outcome in run_ranks(attach_with, 2, {"method": "topkk"}):
+        assert (outcome.kind, outcome.exit_code) == ("config", 3)
+        assert outcome.seconds < 8
 
 
 def test_a_mistake_of_one_rank_is_told_to_all():

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import torch
-from ranks import results
+from ranks import results, results_of_each
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -26,16 +26,15 @@ def dense_like_ddp(rank, ranks, options):
     for model in (plain, ours):
         train(model, sgd(model), batches(rank, 20))
     assert handle.stats()["steps"] == 20
+    handle.detach()
     return digest(plain), digest(ours)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize(
-    "options", [{}, {"gradient_as_bucket_view": True}], ids=["copied", "as_view"]
-)
-def test_dense_leaves_the_same_bits_as_plain_ddp(ranks, options):
-    outcome = results(dense_like_ddp, ranks, options)
-    assert len({bits for pair in outcome for bits in pair}) == 1
+def test_dense_leaves_the_same_bits_as_plain_ddp(ranks):
+    options = [({},), ({"gradient_as_bucket_view": True},)]
+    for outcome in results_of_each(dense_like_ddp, ranks, options):
+        assert len({bits for pair in outcome for bits in pair}) == 1
 
 
 def train_method(rank, ranks, method, options):
@@ -44,33 +43,39 @@ def train_method(rank, ranks, method, options):
     start = digest(model)
     train(model, sgd(model), batches(rank, 12))
     stats = handle.stats()
-    assert digest(model) != start
+    handle.detach()
+    assert digest(model) != start, method
     assert stats["steps"] == 12
     return digest(model), stats["ratio"]
 
 
+@pytest.fixture(scope="module")
+def outcomes_of_methods():
+    outcomes = results_of_each(train_method, 3, [(method, {}) for method in METHODS])
+    return dict(zip(METHODS, outcomes, strict=True))
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_leaves_all_ranks_with_the_same_bits(method):
-    outcome = results(train_method, 3, method, {})
+def test_every_method_leaves_all_ranks_with_the_same_bits(method, outcomes_of_methods):
+    outcome = outcomes_of_methods[method]
     assert len({bits for bits, _ in outcome}) == 1
     if method != "dense":
         assert all(ratio < 0.6 for _, ratio in outcome)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"static_graph": True},
-        {"find_unused_parameters": True},
-        {"gradient_as_bucket_view": True},
-        {"gradient_as_bucket_view": True, "static_graph": True},
-        {"bucket_cap_mb": 25},
-    ],
-    ids=str,
-)
-def test_every_mode_of_ddp_trains(options):
-    outcome = results(train_method, 2, "topk", options)
-    assert len({bits for bits, _ in outcome}) == 1
+MODES = [
+    {"static_graph": True},
+    {"find_unused_parameters": True},
+    {"gradient_as_bucket_view": True},
+    {"gradient_as_bucket_view": True, "static_graph": True},
+    {"bucket_cap_mb": 25},
+]
+
+
+def test_every_mode_of_ddp_trains():
+    outcomes = results_of_each(train_method, 2, [("topk", options) for options in MODES])
+    for options, outcome in zip(MODES, outcomes, strict=True):
+        assert len({bits for bits, _ in outcome}) == 1, options
 
 
 # --- the drivers agree ---
@@ -249,27 +254,29 @@ def accumulate(rank, ranks, method):
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()] + [norm[None]]))
     assert handle.stats()["steps"] == 1
+    handle.detach()
     return gradients
 
 
-@pytest.mark.parametrize("method", ["dense", "topk"])
-def test_no_sync_accumulates_and_clipping_sees_the_mean(method):
-    for plain, ours in results(accumulate, 2, method):
-        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-8)
+def test_no_sync_accumulates_and_clipping_sees_the_mean():
+    for outcome in results_of_each(accumulate, 2, [("dense",), ("topk",)]):
+        for plain, ours in outcome:
+            torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-8)
 
 
 def uneven(rank, ranks, method):
     model = wrap(mlp())
-    attach(model, method=method)
+    handle = attach(model, method=method)
     optimizer = sgd(model)
     with model.join():
         train(model, optimizer, batches(rank, 4 + 3 * rank))
+    handle.detach()
     return digest(model)
 
 
-@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star"])
-def test_join_lets_ranks_end_at_different_steps(method):
-    assert len(set(results(uneven, 3, method))) == 1
+def test_join_lets_ranks_end_at_different_steps():
+    for digests in results_of_each(uneven, 3, [("dense",), ("topk",), ("artopk-star",)]):
+        assert len(set(digests)) == 1
 
 
 class Embedded(nn.Module):
@@ -289,8 +296,7 @@ def sparse_and_double(rank, ranks, method):
     digests = []
     for hooked in (False, True):
         model = wrap(template)
-        if hooked:
-            attach(model, method=method)
+        handle = attach(model, method=method) if hooked else None
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         generator = torch.Generator().manual_seed(rank)
         for _ in range(5):
@@ -301,13 +307,13 @@ def sparse_and_double(rank, ranks, method):
             assert model.module.table.weight.grad.is_sparse
             optimizer.step()
         digests.append(digest(model))
+    handle.detach()
     return digests
 
 
 def test_sparse_and_double_buckets_pass_through():
-    dense = results(sparse_and_double, 2, "dense")
+    dense, compressed = results_of_each(sparse_and_double, 2, [("dense",), ("topk",)])
     assert len({bits for pair in dense for bits in pair}) == 1
-    compressed = results(sparse_and_double, 2, "topk")
     assert compressed[0][1] == compressed[1][1] != dense[0][0]
 
 
@@ -320,6 +326,7 @@ def half_model(rank, ranks, dtype, method):
         cross_entropy(model(inputs.to(dtype)).float(), targets).backward()
         optimizer.step()
     residuals = handle.state_dict()["residuals"]
+    handle.detach()
     assert all(r.dtype == torch.float32 for r in residuals.values())
     plain = wrap(mlp().to(dtype))
     optimizer = sgd(plain)
@@ -332,9 +339,8 @@ def half_model(rank, ranks, dtype, method):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_16_bit_buckets(dtype):
-    dense = results(half_model, 2, dtype, "dense")
+    dense, compressed = results_of_each(half_model, 2, [(dtype, "dense"), (dtype, "topk")])
     assert len({bits for ours, plain, _ in dense for bits in (ours, plain)}) == 1
-    compressed = results(half_model, 2, dtype, "topk")
     assert compressed[0][0] == compressed[1][0] != compressed[0][1]
     assert compressed[0][2]
 
@@ -363,15 +369,17 @@ def scaled(rank, ranks, method, overflow_step):
     residuals = handle.state_dict()["residuals"]
     assert all(torch.isfinite(r).all() for r in residuals.values())
     assert handle.stats()["skipped_steps"] == (1 if residuals else 0)
+    handle.detach()
     return digest(model), scales, {name: float(r.norm()) for name, r in residuals.items()}
 
 
-@pytest.mark.parametrize("method", ["dense", "topk", "artopk-star", "artopk-var", "powersgd"])
-def test_grad_scaler_skips_the_step_on_all_ranks(method):
-    outcome = results(scaled, 2, method, 5)
-    assert outcome[0][:2] == outcome[1][:2]
-    scales = outcome[0][1]
-    assert scales[5] == scales[4] / 2
+def test_grad_scaler_skips_the_step_on_all_ranks():
+    methods = ["dense", "topk", "artopk-star", "artopk-var", "powersgd"]
+    outcomes = results_of_each(scaled, 2, [(method, 5) for method in methods])
+    for method, (first, second) in zip(methods, outcomes, strict=True):
+        assert first[:2] == second[:2], method
+        scales = first[1]
+        assert scales[5] == scales[4] / 2, method
 
 
 def unscaled_twin(rank, ranks, scale):
@@ -385,12 +393,13 @@ def unscaled_twin(rank, ranks, scale):
         scaler.scale(cross_entropy(model(inputs), targets)).backward()
         scaler.step(optimizer)
         scaler.update()
-    return digest(model), handle.state_dict()["residuals"]
+    residuals = handle.state_dict()["residuals"]
+    handle.detach()
+    return digest(model), residuals
 
 
 def test_residuals_are_kept_in_unscaled_units():
-    large = results(unscaled_twin, 2, 4096.0)
-    small = results(unscaled_twin, 2, 1.0)
+    large, small = results_of_each(unscaled_twin, 2, [(4096.0,), (1.0,)])
     assert large[0][0] == small[0][0]
     for name, residual in large[0][1].items():
         assert torch.equal(residual, small[0][1][name])
