@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/expect_error.h"
-#include "tidegate/policies/note_rows.h"
+#include "tidegate/policies/notes.h"
 
 namespace tidegate {
 namespace {

@@ -22,7 +22,7 @@
 #include "tidegate/policies/gradient_trend.h"
 #include "tidegate/policies/job_model.h"
 #include "tidegate/policies/mean_backlog.h"
-#include "tidegate/policies/note_rows.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/policies/trials.h"
 

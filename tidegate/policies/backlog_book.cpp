@@ -7,7 +7,7 @@
 
 #include "tidegate/base/error.h"
 #include "tidegate/compressors/candidates.h"
-#include "tidegate/policies/note_rows.h"
+#include "tidegate/policies/notes.h"
 
 namespace tidegate {
 namespace {

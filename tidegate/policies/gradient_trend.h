@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tidegate/policies/note_rows.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 
 namespace tidegate {

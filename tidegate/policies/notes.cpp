@@ -29,4 +29,20 @@ const std::vector<double>& read_note(const Notes& notes, const std::string& key,
   return numbers;
 }
 
+std::vector<std::vector<double>> rows_of(const Notes& notes, const std::string& key,
+                                         std::size_t width) {
+  if (!notes.contains(key)) return {};
+  const std::vector<double>& values =
+      read_note(notes, key, "auto", {0, kAnyNumber, 0, kLargestNote});
+  if (values.size() % width != 0) {
+    fail(Fault::checkpoint, "the note \"", key, "\" of the policy auto is damaged: ", values.size(),
+         " numbers do not make rows of ", width, "; load another checkpoint");
+  }
+  std::vector<std::vector<double>> rows;
+  for (auto at = values.begin(); at != values.end(); at += static_cast<std::ptrdiff_t>(width)) {
+    rows.emplace_back(at, at + static_cast<std::ptrdiff_t>(width));
+  }
+  return rows;
+}
+
 }  // namespace tidegate

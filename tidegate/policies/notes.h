@@ -26,6 +26,13 @@ struct NoteBounds {
 const std::vector<double>& read_note(const Notes& notes, const std::string& key,
                                      std::string_view policy, const NoteBounds& bounds);
 
+// For policies that may find a note or not: its numbers in rows of `width`, none if there is no
+// such note; Error{checkpoint} if rows are not whole, or a number is negative or above
+// kLargestNote.
+inline constexpr double kLargestNote = 1e14;
+std::vector<std::vector<double>> rows_of(const Notes& notes, const std::string& key,
+                                         std::size_t width);
+
 // A count of steps or windows. Beyond this a double does not know every whole number.
 inline constexpr double kHighestCount = 1e15;
 

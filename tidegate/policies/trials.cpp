@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/policies/trials.h"
 
-#include "tidegate/policies/note_rows.h"
+#include "tidegate/policies/notes.h"
 
 namespace tidegate {
 namespace {
