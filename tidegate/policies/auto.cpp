@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::size_t kRecent = 5;           // records that a median is taken of
 constexpr std::size_t kEnoughTimes = 2;      // before the guard judges: it must be quick
-constexpr std::size_t kEnoughBacklogs = 3;   // before one is believed: it may be a hiccup
+constexpr std::size_t kEnoughBacklogs = 2;   // before one is believed: it may be a hiccup
 constexpr std::size_t kLookedAtClosely = 6;  // candidates, of those seen from afar
 constexpr std::int64_t kLookAnyway = 8;      // longest waits, if nothing seems new
 constexpr double kAlike = 0.05;              // relative: an input that has hardly changed
@@ -585,7 +585,7 @@ PolicyRow auto_row() {
            {"window", "25", "steps over which the gradient's norm is averaged to find those"},
            {"threshold", "0.5", "relative change of that norm from which a regime is critical"},
            {"horizon", "0", "steps of the whole job, if known; attach tells it"},
-           {"ending", "0.02", "share of the horizon at its end in which patience runs out"},
+           {"ending", "0.01", "share of the horizon at its end in which patience runs out"},
            {"margin", "0.03",
             "a choice is left only for one that is better by this much, or for a milder one: "
             "models are off by some per cent"},
