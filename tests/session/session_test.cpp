@@ -7,6 +7,7 @@
 #endif
 
 #include <atomic>
+#include <cmath>
 #include <type_traits>
 #include <vector>
 
@@ -507,6 +508,37 @@ TEST_F(Checkpoint, TakesARunningJobBack) {
   advance(job_, 4);
   for (int rank = 0; rank < 2; ++rank) job_.at(rank).load(states[rank]);
   EXPECT_EQ(advance(job_, 3), first_time);
+}
+
+// The policies of ranks that go on from different moments would part ways sooner or later.
+TEST_F(Checkpoint, OfAnotherMomentOnOneRankIsRefusedByAll) {
+  const Settings gravac{.policy = "gravac", .options = {}};
+  for (const bool other_step : {false, true}) {
+    Job job(2, gravac);
+    prepare(job);
+    advance(job, 0);
+    State states[] = {job.at(0).state(), job.at(1).state()};
+    double& number = states[1].policy.at("gravac search").back();
+    if (other_step) {
+      ++states[1].step;
+    } else {
+      number = std::nextafter(number, 10.0);
+    }
+    std::atomic<int> refused = 0;
+    run_ranks(2, [&](Engine& engine) {
+      Session session(engine.place(), gravac);
+      session.load(states[engine.place().rank]);
+      Vector gradient(10, 1.0f);
+      session.submit({.data = bytes_in(gradient), .last = true});
+      if (fails(Fault::checkpoint, [&] { session.run(engine); },
+                {"ranks 1 have other loaded states"})) {
+        ++refused;
+      }
+    });
+    EXPECT_EQ(refused, 2) << other_step;
+    for (int rank = 0; rank < 2; ++rank) job.at(rank).load(states[rank]);
+    EXPECT_TRUE(fails(Fault::checkpoint, [&] { advance(job, 1); }, {"loaded different states"}));
+  }
 }
 
 // Nothing waited when it was saved, so nothing may wait when it is loaded.

@@ -20,6 +20,11 @@ void agree(std::span<Session* const> sessions) {
       fail(Fault::config, "ranks 0 and ", rank, " have different settings or layers: ", first,
            " and ", other);
     }
+    if (sessions[rank]->loaded() != sessions[0]->loaded()) {
+      fail(Fault::checkpoint, "ranks 0 and ", rank,
+           " have loaded different states: ", sessions[0]->loaded(), " and ",
+           sessions[rank]->loaded());
+    }
   }
   for (Session* session : sessions) session->note_agreement();
 }

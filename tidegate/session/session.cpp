@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "tidegate/base/half.h"
@@ -56,6 +57,19 @@ constexpr const char* kWindowSums = "window sums";
 constexpr const char* kEpochs = "epochs";
 constexpr const char* kRates = "learning rates";
 constexpr const char* kWindow = "window";
+
+// Every bit of the numbers counts: two policies that differ in the last one may part ways.
+std::uint64_t hash_of_notes(const Notes& notes) {
+  std::string bytes;
+  for (const auto& [key, numbers] : notes) {
+    bytes += concat(key, ' ', numbers.size(), ' ');
+    for (const double number : numbers) {
+      const auto bits = std::bit_cast<std::array<char, sizeof number>>(number);
+      bytes.append(bits.begin(), bits.end());
+    }
+  }
+  return hash_of(bytes);
+}
 
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
@@ -526,19 +540,22 @@ void Session::run(Engine& engine) {
 }
 
 void Session::agree(Engine& engine) {
-  const std::array<std::uint64_t, 2> mine = {hash_of(fingerprint()), hash_of(layout())};
-  std::vector<std::array<std::uint64_t, 2>> all(static_cast<std::size_t>(place_.ranks));
+  const std::array texts = {fingerprint(), layout(), loaded()};
+  constexpr std::array kNames = {"settings", "layers", "loaded states"};
+  using Hashes = std::array<std::uint64_t, kNames.size()>;
+  Hashes mine;
+  std::ranges::transform(texts, mine.begin(), hash_of);
+  std::vector<Hashes> all(static_cast<std::size_t>(place_.ranks));
   engine.wait(engine.start(
       AllGather{std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all))}));
-  for (const std::size_t what : {0u, 1u}) {
+  for (std::size_t what = 0; what < texts.size(); ++what) {
     std::string others;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank][what] != all[0][what]) others += concat(others.empty() ? "" : ", ", rank);
     }
     if (others.empty()) continue;
-    fail(Fault::config, "ranks ", others, " have other ", what == 0 ? "settings" : "layers",
-         " than rank 0; this is rank ", place_.rank, " with ",
-         what == 0 ? fingerprint() : layout());
+    fail(what == 2 ? Fault::checkpoint : Fault::config, "ranks ", others, " have other ",
+         kNames[what], " than rank 0; this is rank ", place_.rank, " with ", texts[what]);
   }
   // After the comparison, which is collective: a mistake of one rank must not leave others waiting.
   if (engine.topology() != shared_.topology) {
@@ -614,6 +631,8 @@ void Session::load(const State& state) {
   step_ = state.step;
   policy_->recall(state.policy);
   resumed_ = state.policy;
+  loaded_ = concat("that of step ", step_, " with notes ", hash_of_notes(state.policy));
+  agreed_with_peers_ = false;
   load_progress(state);
   statistics_.restart(step_);
   learned_.restart();

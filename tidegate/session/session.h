@@ -105,11 +105,13 @@ class Session {
   // have equal settings: compared in the first call.
   void run(Engine& engine);
 
-  // Settings, and the layers of all buckets, as texts: equal on all ranks of a healthy job.
+  // Settings, the layers of all buckets, and what the policy has loaded, as texts: equal on all
+  // ranks of a healthy job.
   std::string fingerprint() const;
   std::string layout() const;
-  // All ranks' texts were compared since the layers last changed; whoever drives the session does
-  // it before the first collective.
+  const std::string& loaded() const { return loaded_; }
+  // All ranks' texts were compared since the layers last changed or a state was loaded; whoever
+  // drives the session does it before the next collective.
   bool agreed() const { return agreed_with_peers_; }
   void note_agreement() { agreed_with_peers_ = true; }
 
@@ -215,6 +217,7 @@ class Session {
   std::map<int, Decision> asked_;    // the same as the policy put it
   InputWriter inputs_;               // for the trace
   std::optional<Notes> resumed_;     // what the policy recalled since the last step
+  std::string loaded_ = "none";      // step and policy's notes, as a text to compare
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 
