@@ -10,6 +10,7 @@ from test_virtual_cluster import make_task
 
 import tidegate
 from tidegate import king_james, tasks
+from tidegate.tasks import characters
 
 
 def parameters(task):
@@ -62,8 +63,11 @@ def test_the_gpt_looks_at_no_later_character():
     assert not torch.allclose(one[:, 40:], other[:, 40:], atol=1e-2)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", ["char-gpt", "char-lstm"])
-def test_text_tasks_are_evaluated_in_bits_per_character(name):
+def test_text_tasks_are_evaluated_in_bits_per_character(name, monkeypatch):
+    monkeypatch.setattr(characters, "EVALUATED", 32)
+    monkeypatch.setattr(characters, "EVALUATED_AT_ONCE", 16)
     task = tasks.find(name)
     task.model.eval()
     figures = task.evaluate(task.model)

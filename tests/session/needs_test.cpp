@@ -58,11 +58,14 @@ TEST(Magnitudes, AreThoseOfGradientAndResidualWhateverTheMethod) {
       Job job(2, telling(std::string(method.name), {.reacts = true, .magnitudes = true}));
       job.lay_out(0, kLayers);
       for (std::uint64_t step = 0; step < 5; ++step) {
+        const bool seen = step % 4 == 0;
         Vectors gradients = gradients_of(2, step);
         double energy = 0;
-        const Vector waiting = whole_residual(job, 0);
-        for (std::size_t i = 0; i < kElements; ++i) {
-          energy += std::pow(static_cast<double>(gradients[0][i]) + waiting[i], 2);
+        if (seen) {
+          const Vector waiting = whole_residual(job, 0);
+          for (std::size_t i = 0; i < kElements; ++i) {
+            energy += std::pow(static_cast<double>(gradients[0][i]) + waiting[i], 2);
+          }
         }
         for (Vector& gradient : gradients) {
           for (float& value : gradient) value *= scale;
@@ -72,7 +75,7 @@ TEST(Magnitudes, AreThoseOfGradientAndResidualWhateverTheMethod) {
           // Nobody will see it: only methods that look anyway have.
           EXPECT_TRUE(record_of(job, 0).magnitudes.elements() == 0 || method.level == Level::ratio);
         }
-        if (step % 4 != 0) continue;
+        if (!seen) continue;
         EXPECT_NEAR(record_of(job, 0).magnitudes.elements(), kElements, 1e-3 * kElements);
         EXPECT_NEAR(record_of(job, 0).magnitudes.energy() / energy, 1, 0.1);  // a sample
       }
