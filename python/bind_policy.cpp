@@ -86,7 +86,12 @@ class PythonPolicy : public Policy {
       const auto [reacts, by_host, speeds, magnitudes, sketches, window] =
           nb::cast<std::tuple<bool, bool, bool, bool, bool, std::optional<std::int64_t>>>(
               adapter_.attr("needs")());
-      return Needs{reacts, by_host, speeds, magnitudes, sketches, window};
+      return Needs{.reacts = reacts,
+                   .by_host = by_host,
+                   .speeds = speeds,
+                   .magnitudes = magnitudes,
+                   .sketches = sketches,
+                   .window = window};
     });
   }
 

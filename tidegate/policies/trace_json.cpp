@@ -263,6 +263,7 @@ Json to_json(const Needs& needs) {
   if (needs.speeds) json["speeds"] = true;
   if (needs.magnitudes) json["magnitudes"] = true;
   if (needs.sketches) json["sketches"] = true;
+  if (needs.only_low_rank) json["only_low_rank"] = true;
   if (needs.window) json["window"] = *needs.window;
   return json;
 }
@@ -445,6 +446,7 @@ Needs needs_from(const Json& json) {
   flag("speeds", needs.speeds);
   flag("magnitudes", needs.magnitudes);
   flag("sketches", needs.sketches);
+  flag("only_low_rank", needs.only_low_rank);
   if (const Json* window = find(json, "window")) {
     needs.window = whole(*window, "window", 0, kMostSteps);
   }
