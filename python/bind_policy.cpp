@@ -105,15 +105,20 @@ class PythonPolicy : public Policy {
   Decision decide(const Question& question) override {
     return in_python([&] {
       const OpenView view(question.now, &question);
-      const auto [method, level, route, bits, reason] =
-          nb::cast<std::tuple<std::string, std::optional<double>, std::string, int, std::string>>(
-              adapter_.attr("decide")(view.object()));
-      return Decision{choice_of(method, level, route, bits), reason, {}, {}};
+      const auto [choice, reason, apart, dropped] = nb::cast<
+          std::tuple<Written, std::string, std::vector<std::pair<Numbers, Written>>, Numbers>>(
+          adapter_.attr("decide")(view.object()));
+      Decision decision{choice_of(choice), reason, {}, dropped};
+      for (const auto& [layers, way] : apart) decision.apart.push_back({layers, choice_of(way)});
+      return decision;
     });
   }
 
   int batches_per_step() const override {
     return in_python([&] { return nb::cast<int>(adapter_.attr("batches_per_step")()); });
+  }
+  double rate_scale() const override {
+    return in_python([&] { return nb::cast<double>(adapter_.attr("rate_scale")()); });
   }
   std::string fingerprint() const override {
     return in_python([&] { return nb::cast<std::string>(adapter_.attr("fingerprint")()); });
@@ -138,6 +143,25 @@ class PythonPolicy : public Policy {
   }
 
  private:
+  using Numbers = std::vector<std::size_t>;
+  // Method, level, route, bits, select, weaker, momentum, clip, at once.
+  using Written = std::tuple<std::string, std::optional<double>, std::string, int, std::string,
+                             double, double, double, bool>;
+
+  static Choice choice_of(const Written& written) {
+    const auto& [name, level, route, bits, select, weaker, momentum, clip, at_once] = written;
+    if (select != "about" && select != "exactly") {
+      fail(Fault::config, "select \"", select, "\": must be about or exactly");
+    }
+    Choice choice = choice_of(name, level, route, bits);
+    choice.keep = select == "exactly" ? kernels::Keep::exactly : kernels::Keep::about;
+    choice.weaker = weaker;
+    choice.momentum = momentum;
+    choice.clip = clip;
+    choice.at_once = at_once;
+    return choice;
+  }
+
   const nb::handle adapter_;  // somebody else's, whom Python's garbage collector can look into
 };
 

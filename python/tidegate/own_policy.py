@@ -39,6 +39,22 @@ class Choice:
     route: str = "auto"
     bits: int = 0  # 0 = the method's own
     reason: str = ""  # one sentence
+    select: str = "about"  # sparsifiers: "about" k elements, or "exactly"
+    weaker: float = 0.0  # sparsifiers: the gain at this ratio is measured too
+    momentum: float = 0.0  # dgc: the optimiser's, taken over by the method
+    clip: float = 0.0  # dgc: largest norm of a gradient over all ranks
+    at_once: bool = False  # with a method that sends everything: what waits goes out at once
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The same, where layers of the bucket go different ways. Layers are numbers in
+    question.layers, each at most once and ascending."""
+
+    choice: "Choice | tuple | str"
+    apart: tuple = ()  # of (layers, choice): these layers go another way than the others
+    dropped: tuple[int, ...] = ()  # layers whose residual is thrown away before this step
+    reason: str = ""
 
 
 class OwnPolicy:
@@ -60,6 +76,10 @@ class OwnPolicy:
     def batches_per_step(self) -> int:
         """How many batches are accumulated for the step after this one."""
         return 1
+
+    def rate_scale(self) -> float:
+        """What learning rates are multiplied with for that step, compared with the user's."""
+        return 1.0
 
     def remember(self) -> dict[str, list[float]]:
         """What a checkpoint must hold: a job that is resumed decides as one that went on."""
@@ -87,21 +107,34 @@ class Adapter:
         if hasattr(self.policy, "begin_step"):
             self.policy.begin_step(now)
 
-    def decide(self, question) -> tuple[str, float | None, str, int, str]:
+    def decide(self, question) -> tuple:
+        """(choice, reason, [(layers, choice)], [layers that are dropped])"""
         answer = self._decide(question)
+        if not isinstance(answer, Decision):
+            return (*self._read(answer), [], [])
+        choice, reason = self._read(answer.choice)
+        apart = [(list(map(int, layers)), self._read(way)[0]) for layers, way in answer.apart]
+        return choice, answer.reason or reason, apart, list(map(int, answer.dropped))
+
+    def _read(self, answer) -> tuple:
         reason = ""
         if isinstance(answer, tuple) and len(answer) > 1 and isinstance(answer[-1], str):
             *answer, reason = answer
             answer = answer[0] if len(answer) == 1 else tuple(answer)
         if isinstance(answer, Choice):
-            return self._from_choice(answer, reason)
+            return self._written(answer), reason or answer.reason
         method, level = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
         if not isinstance(method, str) or not (level is None or isinstance(level, numbers.Real)):
             raise Error("config", f"answered {answer!r}, which is no choice; {HELP}")
-        return method, None if level is None else float(level), "auto", 0, reason
+        return (
+            method,
+            None if level is None else float(level),
+            *self._written(Choice(""))[2:],
+        ), reason
 
     @staticmethod
-    def _from_choice(choice: Choice, reason: str) -> tuple:
+    def _written(choice: Choice) -> tuple:
+        """As the library reads it."""
         if choice.ratio is not None and choice.rank is not None:
             raise Error("config", f"answered {choice}: no method has both a ratio and a rank")
         level = choice.rank if choice.ratio is None else choice.ratio
@@ -110,7 +143,11 @@ class Adapter:
             None if level is None else float(level),
             choice.route,
             int(choice.bits),
-            reason or choice.reason,
+            choice.select,
+            float(choice.weaker),
+            float(choice.momentum),
+            float(choice.clip),
+            bool(choice.at_once),
         )
 
     def fingerprint(self) -> str:
@@ -125,6 +162,10 @@ class Adapter:
     def batches_per_step(self) -> int:
         wanted = getattr(self.policy, "batches_per_step", None)
         return int(wanted()) if wanted else 1
+
+    def rate_scale(self) -> float:
+        wanted = getattr(self.policy, "rate_scale", None)
+        return float(wanted()) if wanted else 1.0
 
     def remember(self) -> dict[str, list[float]]:
         given = getattr(self.policy, "remember", None)

@@ -181,6 +181,13 @@ def raises(question):
         (tidegate.Choice("topk", 0.1, route="ring"), 'cannot take the route "ring"'),
         (tidegate.Choice("topk", 0.1, bits=5), "5 bits"),
         (tidegate.Choice("topk", 0.1, rank=2), "both a ratio and a rank"),
+        (tidegate.Choice("topk", 0.1, select="all"), 'select "all"'),
+        (tidegate.Choice("topk", 0.1, weaker=2.0), "weaker 2"),
+        (tidegate.Choice("dgc", 0.1, momentum=1.5), "momentum 1.5"),
+        (tidegate.Choice("dgc", 0.1, clip=float("inf")), "clip inf"),
+        (tidegate.Decision("dense", apart=[([99], "bf16")]), 'layer 99 in "apart"'),
+        (tidegate.Decision("dense", dropped=[7, 7]), '"dropped"'),
+        (tidegate.Decision("dense", apart=[([0], None)]), "which is no choice"),
     ],
 )
 def test_nonsense_is_refused_with_policy_step_and_bucket(answer, words):
@@ -192,6 +199,46 @@ def test_nonsense_is_refused_with_policy_step_and_bucket(answer, words):
     assert caught.value.kind == "config"
     assert re.match(r'policy ".*nonsense", step 1, bucket 0: ', str(caught.value))
     assert words in str(caught.value)
+
+
+def test_layers_may_go_apart_and_lose_their_residual(tmp_path):
+    def vectors_stay_dense(question):
+        vectors = [i for i, (_, _, rows) in enumerate(question.layers) if rows == 0]
+        dropped = [i for i in range(len(question.layers)) if i not in vectors]
+        return tidegate.Decision(
+            tidegate.Choice("topk", ratio=0.25, select="exactly"),
+            apart=[(vectors, ("dense", "small"))],
+            dropped=dropped if question.step == 2 else [],
+            reason="vectors are small",
+        )
+
+    trace = tmp_path / "trace.jsonl"
+    outcome = run(vectors_stay_dense, 4, trace=trace)
+    assert set(outcome.choices) == {"topk 0.25 in 16 bits by allgather", "dense by engine"}
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    decisions = [event for event in events if event["kind"] == "decision" and "apart" in event]
+    assert decisions[0]["apart"][0]["choice"]["method"] == "dense"
+    assert decisions[0]["choice"]["select"] == "exactly"
+    assert decisions[0]["reason"] == "vectors are small"
+    assert any(event["step"] == 2 and event["dropped"] for event in decisions if "dropped" in event)
+
+
+def test_batches_and_learning_rates_grow_together():
+    class Grows(tidegate.policies.OwnPolicy):
+        def decide(self, question):
+            return "dense"
+
+        def batches_per_step(self):
+            return 2
+
+        def rate_scale(self):
+            return 2.0
+
+    task = make_task()
+    before = task.optimizer.param_groups[0]["lr"]
+    cluster = tidegate.VirtualCluster(task, 2, policy=Grows(), compute_seconds=0.01)
+    cluster.run(3)
+    assert task.optimizer.param_groups[0]["lr"] == pytest.approx(2 * before)
 
 
 def test_an_exception_says_where_in_the_users_file_it_began():

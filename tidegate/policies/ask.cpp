@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/policies/ask.h"
 
+#include <cmath>
+
 #include "tidegate/base/error.h"
 
 namespace tidegate {
@@ -29,6 +31,12 @@ void check(const Choice& choice) {
               method.bits.empty() ? 0 : choice.bits);
   if (!(choice.weaker >= 0 && choice.weaker <= 1)) {
     fail(Fault::config, "weaker ", choice.weaker, ": a ratio is at most 1");
+  }
+  if (!(choice.momentum >= 0 && choice.momentum < 1)) {
+    fail(Fault::config, "momentum ", choice.momentum, ": must be at least 0 and below 1");
+  }
+  if (!(choice.clip >= 0 && std::isfinite(choice.clip))) {
+    fail(Fault::config, "clip ", choice.clip, ": must be a norm, or 0 for none");
   }
 }
 

@@ -446,8 +446,12 @@ class Auto : public Policy {
     plan_->reason = std::move(reason);
     const bool the_same =
         before && before->choice == plan_->choice && before->whole_buckets == plan_->whole_buckets;
-    // What records call the energy of a gradient depends on how it is sent.
-    if (!the_same) trend_.start_anew(now.step);
+    // Behind error feedback records tell the energy of every rank's own gradient; of what is sent
+    // whole, that of the mean, or with what still waited.
+    const bool comparable = before && before->whole_buckets == plan_->whole_buckets &&
+                            choices_[before->choice].method->error_feedback &&
+                            present().method->error_feedback;
+    if (!the_same && !comparable) trend_.start_anew(now.step);
     if (the_same && why != Why::network) plan_->backlogs = before->backlogs;
   }
 
