@@ -50,10 +50,22 @@ TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 21).backlog, 0.5);
 }
 
+TEST(BacklogBook, RemembersLongerEveryTimeItHasForgotten) {
+  BacklogBook book(0.4);
+  book.note(topk(0.1), 9, 0);
+  EXPECT_EQ(book.expect(topk(0.1), 299).how, "measured");
+  EXPECT_EQ(book.expect(topk(0.1), 300).how, "predicted");
+  book.note(topk(0.1), 9, 310);  // tried again
+  EXPECT_EQ(book.expect(topk(0.1), 310 + 599).how, "measured");
+  EXPECT_EQ(book.expect(topk(0.1), 310 + 600).how, "predicted");
+  book.note(topk(0.1), 9, 500);  // still in use: no longer than that
+  EXPECT_EQ(book.expect(topk(0.1), 500 + 600).how, "predicted");
+}
+
 TEST(BacklogBook, RefusesDamagedNotes) {
   BacklogBook book(0.4);
   for (const std::vector<double>& damaged :
-       {std::vector<double>{0.1, NAN, 1}, {0.1, 1}, {0.1, -1, 1}, {0.1, INFINITY, 1}}) {
+       {std::vector<double>{0.1, NAN, 1, 1}, {0.1, 1}, {0.1, -1, 1, 1}, {0.1, INFINITY, 1, 1}}) {
     EXPECT_TRUE(fails(Fault::checkpoint,
                       [&] {
                         book.recall({{"auto backlog of int8", damaged}});

@@ -37,8 +37,10 @@ double share_of(const Choice& choice) {
   return own_choice ? 1 : kDeliveredLess;
 }
 
-// Steps for which a measurement speaks for its level.
+// Steps for which a measurement counts; then predictions do again, and what was given up may be
+// tried once more. Every time that happens it counts for twice as long.
 constexpr std::int64_t kMemory = 300;
+constexpr std::int64_t kLongestMemory = 1'000'000'000;
 
 constexpr std::string_view kNote = "auto backlog of ";
 constexpr const char* kGradient = "auto magnitudes";
@@ -79,7 +81,14 @@ void BacklogBook::set_gradient(const Histogram& gradient) {
 }
 
 void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
-  measured_[family_of(used)][level_of(used)] = {backlog / share_of(used), step};
+  Entry& entry = measured_[family_of(used)][level_of(used)];
+  if (entry.memory == 0) {
+    entry.memory = kMemory;
+  } else if (!entry.counts(step)) {
+    entry.memory = std::min(2 * entry.memory, kLongestMemory);
+  }
+  entry.backlog = backlog / share_of(used);
+  entry.step = step;
 }
 
 double BacklogBook::predict(const Choice& choice) const {
@@ -98,15 +107,14 @@ Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
   const auto found = measured_.find(family_of(choice));
   if (found == measured_.end()) return {predict(choice), "predicted"};
   const Levels& levels = found->second;
-  const auto recent = [&](const Entry& entry) { return step < entry.step + kMemory; };
   const double here = level_of(choice);
   const auto same = levels.find(here);
-  if (same != levels.end() && recent(same->second)) {
+  if (same != levels.end() && same->second.counts(step)) {
     return {share_of(choice) * same->second.backlog, "measured"};
   }
   const auto newest =
       std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
-  if (!recent(newest->second)) return {predict(choice), "predicted"};
+  if (!newest->second.counts(step)) return {predict(choice), "predicted"};
   const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
   const double drawn = newest->second.backlog * std::pow(here / newest->first, power);
   return {share_of(choice) * drawn, "drawn from another level"};
@@ -122,8 +130,9 @@ void BacklogBook::remember(Notes& notes) const {
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];
     for (const auto& [level, entry] : levels) {
-      values.insert(values.end(), {level, std::min(entry.backlog, kLargestNote),
-                                   static_cast<double>(entry.step)});
+      values.insert(values.end(),
+                    {level, std::min(entry.backlog, kLargestNote), static_cast<double>(entry.step),
+                     static_cast<double>(entry.memory)});
     }
   }
 }
@@ -139,8 +148,9 @@ void BacklogBook::recall(const Notes& notes) {
   if (gradient.elements() > 0) set_gradient(gradient);
   for (const auto& [key, values] : notes) {
     if (!key.starts_with(kNote)) continue;
-    for (const auto& row : rows_of(notes, key, 3)) {
-      measured_[key.substr(kNote.size())][row[0]] = {row[1], static_cast<std::int64_t>(row[2])};
+    for (const auto& row : rows_of(notes, key, 4)) {
+      measured_[key.substr(kNote.size())][row[0]] = {row[1], static_cast<std::int64_t>(row[2]),
+                                                     static_cast<std::int64_t>(row[3])};
     }
   }
 }

@@ -41,6 +41,8 @@ class BacklogBook {
   struct Entry {
     double backlog = 0;
     std::int64_t step = 0;
+    std::int64_t memory = 0;  // steps for which it counts
+    bool counts(std::int64_t now) const { return now < step + memory; }
   };
   using Levels = std::map<double, Entry>;
   double predict(const Choice& choice) const;
