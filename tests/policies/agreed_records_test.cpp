@@ -43,6 +43,8 @@ TEST(PeriodAfter, IsShorterIfSomebodyWaitsForIt) {
   // But it may cost only so much.
   EXPECT_EQ(period_after(costs(0.04)), 80);
   EXPECT_EQ(period_after(costs(0.04), kWatchedPeriod, kLongestUrgentPeriod), 20);
+  EXPECT_EQ(period_after(costs(0.04), kWatchedPeriod, kLongestUrgentPeriod, true),
+            kLongestUrgentPeriod);
 }
 
 TEST(PeriodAfter, IsLongerWhileEverythingIsDense) {

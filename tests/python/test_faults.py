@@ -58,7 +58,7 @@ def test_a_failing_rank_is_reported_by_the_others(how, method):
             continue
         assert outcome.kind in ("peer", "timeout"), outcome
         assert outcome.exit_code == 3, outcome
-        assert outcome.seconds < TIMEOUT + 8  # start-up and exit included
+        assert outcome.seconds < TIMEOUT + 20  # start-up and exit included, on a busy machine
         assert re.search(
             rf"rank {rank} of 3 gave up in step {LAST_STEP}, bucket \d, round 1, "
             r"(all-reduce|all-gather|broadcast) of \d+ bytes.*, after \d",

@@ -13,8 +13,10 @@ Round records_round(bool sketches) {
   return {Collective::all_gather, wire::slot_bytes(record_bytes(sketches))};
 }
 
-AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period)
-    : dense_period_(reacts ? kWatchedPeriod : kDensePeriod), longest_period_(longest_period) {}
+AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period, bool at_any_cost)
+    : dense_period_(reacts ? kWatchedPeriod : kDensePeriod),
+      longest_period_(longest_period),
+      at_any_cost_(at_any_cost) {}
 
 void AgreedRecords::contributed(std::int64_t step) {
   // Until its outcome is known (two steps from now) every step would be due; one is enough.
@@ -27,8 +29,8 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    next_due_ =
-        std::max(step, agreed_.step + period_after(agreed_, dense_period_, longest_period_));
+    next_due_ = std::max(
+        step, agreed_.step + period_after(agreed_, dense_period_, longest_period_, at_any_cost_));
   }
   return agreed_.step >= 0 ? &agreed_ : nullptr;
 }
@@ -40,7 +42,7 @@ void AgreedRecords::restart(std::int64_t step) {
 }
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period,
-                          std::int64_t longest_period) {
+                          std::int64_t longest_period, bool at_any_cost) {
   double round = 0;
   double step = 0;
   bool compressed = false;
@@ -58,8 +60,9 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
     compressed = compressed || record.compressed != 0;
   }
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
-  const double longest = std::clamp(ratio / kMostUrgent, static_cast<double>(longest_period),
-                                    static_cast<double>(kLongestPeriod));
+  const double longest =
+      std::clamp(at_any_cost ? 0 : ratio / kMostUrgent, static_cast<double>(longest_period),
+                 static_cast<double>(kLongestPeriod));
   const auto affordable = static_cast<std::int64_t>(std::ceil(std::clamp(ratio, 1.0, longest)));
   return compressed ? affordable : std::max(affordable, dense_period);
 }

@@ -24,8 +24,8 @@ inline constexpr std::int64_t kDensePeriod = 50;
 inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
 inline constexpr std::int64_t kLongestPeriod = 200;
 // The same if the policy reacts, or waits for events that records tell of (ends of epochs, drops of
-// learning rates). Where this costs more than kRoundShare, being late costs more yet, up to
-// kMostUrgent times as much.
+// learning rates). Where this costs more than kRoundShare, being late costs more yet: at any cost
+// for events, up to kMostUrgent times as much otherwise.
 inline constexpr std::int64_t kLongestUrgentPeriod = 8;
 inline constexpr double kMostUrgent = 4;
 
@@ -34,7 +34,8 @@ inline constexpr double kMostUrgent = 4;
 class AgreedRecords {
  public:
   // reacts = the policy acts on what it sees, so records must not be rare.
-  explicit AgreedRecords(bool reacts, std::int64_t longest_period = kLongestPeriod);
+  explicit AgreedRecords(bool reacts, std::int64_t longest_period = kLongestPeriod,
+                         bool at_any_cost = false);
 
   // From now on somebody acts on what they say.
   void watch() { dense_period_ = kWatchedPeriod; }
@@ -55,12 +56,13 @@ class AgreedRecords {
  private:
   std::int64_t dense_period_;
   const std::int64_t longest_period_;
+  const bool at_any_cost_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used
   Statistics agreed_;
   std::int64_t next_due_ = 0;
 };
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod,
-                          std::int64_t longest_period = kLongestPeriod);
+                          std::int64_t longest_period = kLongestPeriod, bool at_any_cost = false);
 
 }  // namespace tidegate

@@ -17,7 +17,7 @@ wire::Stamp stamp_of(std::int64_t step, int rank) {
 StatisticsRound::StatisticsRound(Place place, bool reacts, bool sketches, bool events)
     : place_(place),
       record_bytes_(record_bytes(sketches)),
-      records_(reacts || events, reacts || events ? kLongestUrgentPeriod : kLongestPeriod),
+      records_(reacts || events, reacts || events ? kLongestUrgentPeriod : kLongestPeriod, events),
       mine_(wire::slot_bytes(record_bytes_)),
       all_(mine_.size() * static_cast<std::size_t>(place.ranks)) {}
 
