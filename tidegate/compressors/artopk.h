@@ -32,7 +32,7 @@ class ArTopK : public AgreedIndices {
 
 std::vector<Round> artopk_rounds(const Shape& shape, const Choice& choice);
 
-// Twice that of a selection of one's own: measured on two jobs with four ranks.
+// Twice that of a selection of one's own: 0.46 beside 0.23 on one job with four ranks.
 double artopk_backlog(const Choice& choice, const Histogram& gradient);
 
 }  // namespace tidegate

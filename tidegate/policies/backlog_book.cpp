@@ -16,12 +16,13 @@ namespace {
 // 1.22 and 3.84 were measured at 8, 4 and 2).
 constexpr double kRatioPower = -1.2;
 constexpr double kRankPower = -1.5;
-// The random walk's prediction of a selection was low by about this factor where it was measured.
+// The random walk's prediction of a selection was low, by 1.5 to 6 where it was measured.
 constexpr double kSelectionLevel = 4;
 
 // What waits behind a selection of which less is delivered, over what waits behind one of each
 // rank's own: by owners only the largest of the sum, and with one root for all, what others hold
 // elsewhere.
+// Measured for one root on one job; for owners it is assumed.
 constexpr double kDeliveredLess = 2;
 
 // Methods that select wait alike, whatever finds their threshold: what is learned from one holds
