@@ -12,6 +12,7 @@ import socket
 import tempfile
 import time
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -94,12 +95,11 @@ class Nothing:
 class Operation:
     """One collective under way. Keeps its tensors alive until the engine has let go of them.
 
-    collective, nbytes, group and step are what a link has to know of it; root = the only rank whose
+    launch begins it and returns torch's work; collective, nbytes, group and step are what a link has to know of it; root = the only rank whose
     beginning counts for this one, or -1 for all; step = that of the job, the same on all ranks."""
 
-    def __init__(self, engine, work, tensors, collective, nbytes, root, text, step, group="all"):
+    def __init__(self, engine, launch, tensors, collective, nbytes, root, text, step, group="all"):
         self.engine = engine
-        self.work = work
         self.tensors = tensors
         self.collective = collective
         self.nbytes = nbytes
@@ -107,9 +107,12 @@ class Operation:
         self.text = text
         self.group = group
         self.began = time.monotonic()
+        # Before the launch: another rank may have performed it, and ask when this one began, before
+        # the launch returns.
+        self.number = engine.link.start(collective, nbytes, step, group) if engine.link else None
+        self.work = launch()
         self.prompt = False  # when it was noticed, it had arrived just then
         self._missed = 0.0  # when it was last looked for in vain
-        self.number = engine.link.start(collective, nbytes, step, group) if engine.link else None
         self.due = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
@@ -222,19 +225,19 @@ class Engine:
         if issue.collective == "all-reduce":
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp.SUM
-            work = group.allreduce([mine], options)
+            launch = partial(group.allreduce, [mine], options)
         elif issue.collective == "all-gather":
             outputs = list(target.split(issue.bytes)) if issue.bytes else [target] * len(members)
-            work = group.allgather([outputs], [mine])
+            launch = partial(group.allgather, [outputs], [mine])
             tensors += (outputs,)
         elif issue.collective == "broadcast":
             options = dist.BroadcastOptions()
             options.rootRank = issue.root
             options.rootTensor = 0
-            work = group.broadcast([mine], options)
+            launch = partial(group.broadcast, [mine], options)
             waits_for = members[issue.root]
         elif issue.collective == "all-to-all":
-            work = group.alltoall_base(target, mine, [], [])
+            launch = partial(group.alltoall_base, target, mine, [], [])
         elif issue.collective == "send-receive":
             # Carried by an all-to-all with nothing for all but one: gloo's sends and receives spin
             # while they wait (docs/ARCHITECTURE.md).
@@ -243,17 +246,17 @@ class Engine:
                 sends[issue.to] = issue.bytes
             if issue.source >= 0:
                 receives[issue.source] = issue.target_bytes
-            work = group.alltoall_base(target, mine, receives, sends)
+            launch = partial(group.alltoall_base, target, mine, receives, sends)
             waits_for = members[issue.source] if issue.source >= 0 else self.rank
         elif issue.collective == "idle":
-            work, tensors = Nothing(), ()
+            launch, tensors = Nothing, ()
             waits_for = self.rank
         else:
             raise Error("unsupported", f"collective {issue.collective}")
         return self._remember(
             Operation(
                 self,
-                work,
+                launch,
                 tensors,
                 issue.priced,
                 issue.priced_bytes,
@@ -281,11 +284,11 @@ class Engine:
 
     def all_reduce(self, tensor: torch.Tensor, text: str, step: int) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
-        work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        launch = partial(dist.all_reduce, tensor, group=self.group, async_op=True)
         parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
         nbytes = sum(part.nbytes for part in parts)
         return self._remember(
-            Operation(self, work, (tensor,), "all-reduce", nbytes, -1, text, step)
+            Operation(self, launch, (tensor,), "all-reduce", nbytes, -1, text, step)
         )
 
     def _remember(self, operation: Operation) -> Operation:
