@@ -95,9 +95,9 @@ class Nothing:
 class Operation:
     """One collective under way. Keeps its tensors alive until the engine has let go of them.
 
-    launch begins it and returns torch's work; collective, nbytes, group and step are what a link has
-    to know of it; root = the only rank whose beginning counts for this one, or -1 for all; step =
-    that of the job, the same on all ranks."""
+    launch begins it and returns torch's work; collective, nbytes, group and step are what a link
+    has to know of it; root = the only rank whose beginning counts for this one, or -1 for all; step
+    = that of the job, the same on all ranks."""
 
     def __init__(self, engine, launch, tensors, collective, nbytes, root, text, step, group="all"):
         self.engine = engine
