@@ -28,7 +28,11 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 if it failed, 2 if it was given wrongly."""
     parser = make_parser()
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        for word in argv:
+            if not is_text(word):
+                parser.error(f"{word!r} is not UTF-8 text")
         arguments = parser.parse_args(argv)
     except SystemExit as done:  # --help, --version or a mistake, told already
         return done.code
@@ -48,6 +52,15 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def is_text(word: str) -> bool:
+    """Whether it came in as UTF-8; Python keeps other bytes in words that nothing else can read."""
+    try:
+        word.encode()
+        return True
+    except UnicodeEncodeError:
+        return False
 
 
 def make_parser() -> Parser:
