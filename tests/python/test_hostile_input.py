@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a user types or names as a file, a command of `tidegate` answers with its result or with
-one line that says what is wrong. Each command is called rightly but for one argument, which is every
-hostile value in turn. Options are read off the parsers, so that a new one is tested the day it is
-added; a new command must get a row in RIGHTLY."""
+one line that says what is wrong. Each command is called rightly but for one argument, which is
+every hostile value in turn. Options are read off the parsers, so that a new one is tested the day
+it is added; a new command must get a row in RIGHTLY."""
 
 import argparse
 import json
