@@ -20,6 +20,7 @@ TRACE = str(Path(__file__).parents[1] / "fuzz" / "corpus" / "trace_read" / "run_
 RIGHTLY = {
     "bench": None,
     "demo": None,
+    "doctor": None,
     "explain": [TRACE],
     "methods": [],
     "plan": ["--ranks=4", "--link=1gbit", "--parameters=1e6", "--compute=50ms"],
