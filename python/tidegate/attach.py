@@ -49,6 +49,12 @@ class DisabledHandle:
     def load_state_dict(self, state: dict) -> None:
         del state
 
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def detach(self) -> None:
         pass
 

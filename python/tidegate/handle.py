@@ -16,16 +16,18 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 
 from . import _core
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
+from .errand import Errand
 from .errors import Error
 from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
+from .recut import Layers, Layout, Recut, fits
 from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
@@ -41,7 +43,7 @@ class ReadyBucket:
     """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
 
     buffer: torch.Tensor  # in host memory
-    layers: list[tuple[str, int, int]] | None  # name, elements, rows; only when they changed
+    layers: Layers | None  # only when they changed
     last: bool
     loss_scale: float
     when: int
@@ -59,6 +61,11 @@ class Flying:
     round: int
     operation: Operation
     foreign: torch.Tensor | None  # whether its result is finite, the session cannot see
+
+
+def is_foreign(buffer: torch.Tensor) -> bool:
+    """The session cannot average it: torch does."""
+    return buffer.is_sparse or buffer.dtype not in ELEMENTS
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
@@ -107,11 +114,12 @@ class Handle:
         self._scaler = scaler
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
+        self._ids = {name: key for key, name in self._names.items()}
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
         self._layouts: dict[int, tuple[int, ...]] = {}
-        self._inbox: queue.SimpleQueue[ReadyBucket | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
         self._error: BaseException | None = (
             None  # once there is one, it stays: the ranks are out of step
@@ -120,7 +128,13 @@ class Handle:
         self._stopping = threading.Event()
         self._closed = False
         self._inbox_closed = False
-        self._step: list[ReadyBucket] = []  # the buckets of the present step
+        self._paused = False
+        self._in_backward = False
+        self._errand: Errand | None = None  # to be run as soon as nothing is under way
+        self._step: list[ReadyBucket] = []  # the buckets of the present step, as DDP has them
+        self._buffers: list[torch.Tensor] = []  # the same, as the session has them
+        self._saved_layout: Layout | None = None  # what DDP's next buckets are to be cut to
+        self._recut: Recut | None = None  # of the present step
         self._flying: deque[Flying] = deque()
         self._looking_at: Flying | None = None  # whose outcome is being waited for or used
         self._loss_scale = 1.0
@@ -229,6 +243,15 @@ class Handle:
         with self._lock:
             self._session.load(rank, ranks, step, residuals, memories, policy, progress)
 
+    def pause(self) -> None:
+        """From the next step on DDP averages densely by itself, and what waits to be sent stays
+        where it is. On every rank, between the same two steps."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """The end of a pause."""
+        self._paused = False
+
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
         self._close()
@@ -243,10 +266,11 @@ class Handle:
     # --- the autograd thread ---
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
-        if self._closed:
+        if self._closed or self._paused:
             return average_densely(bucket, self._parent)
         rates = None
         if bucket.index() == 0:
+            self._in_backward = True
             rates = [float(group["lr"]) for group in self.optimizer.param_groups]
             self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
             self._steps += 1
@@ -286,6 +310,7 @@ class Handle:
         engine = torch.autograd.Variable._execution_engine
 
         def after_backward():
+            self._in_backward = False
             if self._error is not None:
                 self._error_shown = True
                 raise self._error
@@ -320,7 +345,8 @@ class Handle:
                     self._fail(error)
             if self._error is not None:
                 self._flying.clear()  # the engine keeps what is pending
-                self._resolve(range(len(self._step)))
+                self._resolve(self._step)
+            self._run_errand()
 
     def _take_bucket(self) -> bool:
         """Hands the next bucket to the session. Waits for one: until it comes when nothing is on
@@ -338,21 +364,64 @@ class Handle:
         if ready is None:
             self._inbox_closed = True
             return False
+        if isinstance(ready, Errand):
+            self._errand = ready
+            return True
         self._step.append(ready)
         if self._error is None:
             try:
-                self._submit(len(self._step) - 1, ready)
+                Staging.wait(ready.fetched)
+                for bucket in self._arrange(ready):
+                    self._submit(bucket)
             except BaseException as error:
                 self._fail(error)
         return True
 
-    def _submit(self, index: int, ready: ReadyBucket) -> None:
-        Staging.wait(ready.fetched)
-        element = ELEMENTS.get(ready.buffer.dtype)
+    def _run_errand(self) -> None:
+        """What the user's thread asked for, once nothing is under way any more."""
+        if self._errand is None or (self._error is None and (self._flying or self._step)):
+            return
+        errand, self._errand = self._errand, None
+        if self._error is None:
+            errand.run()
+        else:
+            errand.fail(self._error)
+
+    def _arrange(self, ready: ReadyBucket) -> list[ReadyBucket]:
+        """The buckets for the session when DDP's next one has come: this one; but in the first step
+        after a state was loaded all at once, when all are here, cut as they were in that state."""
+        if self._saved_layout is None:
+            return [ready]
+        if not ready.last:
+            return []
+        layout, self._saved_layout = self._saved_layout, None
+        given = [
+            ([] if is_foreign(bucket.buffer) else bucket.layers, bucket.buffer)
+            for bucket in self._step
+        ]
+        # Buckets that cannot be cut so go as they come: what waits moves along, by name.
+        if [layers for layers, _ in given] == layout or not fits(layout, given):
+            return self._step
+        self._recut = Recut(layout, given)
+        self._layouts = {
+            index: tuple(self._ids[name] for name, _, _ in layers)
+            for index, layers in enumerate(layout)
+        }
+        pieces = [
+            replace(ready, buffer=buffer, layers=layers, last=False, rates=None)
+            for layers, buffer in zip(layout, self._recut.buffers, strict=True)
+        ]
+        pieces[0].rates = self._step[0].rates
+        pieces[-1].last = True
+        return pieces
+
+    def _submit(self, ready: ReadyBucket) -> None:
+        index = len(self._buffers)
+        self._buffers.append(ready.buffer)
         with self._lock:
             if ready.rates is not None:
                 self._session.set_learning_rates(ready.rates)
-            if ready.buffer.is_sparse or element is None:
+            if is_foreign(ready.buffer):
                 self._session.submit_foreign(ready.last, ready.when)
                 return
             if ready.layers is not None:
@@ -360,7 +429,7 @@ class Handle:
             self._session.submit(
                 ready.buffer.data_ptr(),
                 ready.buffer.numel() * ready.buffer.element_size(),
-                element,
+                ELEMENTS[ready.buffer.dtype],
                 ready.loss_scale,
                 ready.last,
                 ready.when,
@@ -373,14 +442,14 @@ class Handle:
             if issue is None:
                 return
             if issue.collective == "foreign":
-                tensor = self._step[issue.bucket].buffer
+                tensor = self._buffers[issue.bucket]
                 tensor.div_(self._engine.ranks)  # before the sum, as DDP does
                 operation = self._engine.all_reduce(tensor, issue.text, issue.step)
             else:
                 tensor = None
                 operation = self._engine.start(issue)
                 if issue.bucket >= 0:  # its memory may be DDP's: it must live as long
-                    operation.tensors += (self._step[issue.bucket].buffer,)
+                    operation.tensors += (self._buffers[issue.bucket],)
             self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
 
     def _wait(self) -> bool:
@@ -405,7 +474,10 @@ class Handle:
             step_ended = self._session.step != step
         self._looking_at = None
         self._flying.popleft()
-        self._resolve(finished)
+        if self._recut is None:
+            self._resolve([self._step[bucket] for bucket in finished])
+        elif self._recut.finish(len(finished)):
+            self._resolve(self._step)
         if step_ended:
             self._progress.note_sometimes((step + 1, 0, 0))
         return True
@@ -414,9 +486,8 @@ class Handle:
         """All buckets of the step have come: backward waits for them, so no other can."""
         return bool(self._step) and self._step[-1].last
 
-    def _resolve(self, finished) -> None:
-        for index in finished:
-            ready = self._step[index]
+    def _resolve(self, finished: list[ReadyBucket]) -> None:
+        for ready in finished:
             if ready.future.done():
                 continue
             if ready.device_buffer is None:
@@ -424,7 +495,7 @@ class Handle:
             else:
                 self._staging.give_back(ready.buffer, ready.device_buffer, ready.future)
         if self._step_is_here() and all(ready.future.done() for ready in self._step):
-            self._step = []
+            self._step, self._buffers, self._recut = [], [], None
 
     def _position(self, flying: Flying) -> tuple[int, int, int]:
         step = self._session.step
