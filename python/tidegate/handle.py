@@ -72,21 +72,6 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
 
 
-def to_tensors(memory: dict[str, bytes]) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.frombuffer(bytearray(data), dtype=torch.float32)
-        for name, data in memory.items()
-        if data
-    }
-
-
-def to_bytes(memory: dict[str, torch.Tensor]) -> dict[str, bytes]:
-    return {
-        name: values.to(torch.float32).contiguous().numpy().tobytes()
-        for name, values in memory.items()
-    }
-
-
 def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
     """What DDP would do without a hook."""
     buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
@@ -210,38 +195,29 @@ class Handle:
     def state_dict(self) -> dict:
         """What this rank needs to go on where it stopped. Does not communicate."""
         with self._lock:
-            step, residuals, memories, policy, progress = self._session.state()
+            state = self._session.state()
         return {
-            "version": 1,
-            "rank": self._engine.rank,
-            "ranks": self._engine.ranks,
-            "step": step,
-            "residuals": to_tensors(residuals),
-            "memories": {method: to_tensors(memory) for method, memory in memories.items()},
-            "policy": policy,
-            "progress": progress,
+            "version": 2,
+            "rank": state.rank,
+            "ranks": state.ranks,
+            "step": state.step,
+            "state": torch.frombuffer(bytearray(state.to_bytes()), dtype=torch.uint8),
         }
 
     def load_state_dict(self, state: dict) -> None:
         """Takes back what `state_dict` of this same rank gave. Does not communicate."""
         try:
-            version, rank, ranks, step = (state[k] for k in ("version", "rank", "ranks", "step"))
-            residuals = to_bytes(state["residuals"])
-            memories = {
-                method: to_bytes(memory) for method, memory in state.get("memories", {}).items()
-            }
-            policy = dict(state.get("policy", {}))
-            progress = dict(state.get("progress", {}))
+            version, content = state["version"], state["state"].numpy()
         except (KeyError, TypeError, AttributeError) as error:
             raise Error(
                 "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
             ) from error
-        if version != 1:
+        if version != 2:
             raise Error(
-                "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
+                "checkpoint", f"state_dict version {version}; this Tidegate reads version 2"
             )
         with self._lock:
-            self._session.load(rank, ranks, step, residuals, memories, policy, progress)
+            self._session.load(_core.State.from_bytes(content))
 
     def pause(self) -> None:
         """From the next step on DDP averages densely by itself, and what waits to be sent stays
