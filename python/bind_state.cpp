@@ -133,7 +133,14 @@ void bind_state(nb::module_& module) {
           },
           "method"_a, "layer"_a, "values"_a, "What a method keeps for a layer, as fp32 numbers")
       .def("rename", &State::rename, "layer"_a, "to"_a)
-      .def("drop", &State::drop, "layer"_a);
+      .def("drop", &State::drop, "layer"_a)
+      .def(
+          "empty_residuals",
+          [](State& self) {
+            self.residuals.clear();
+            self.held_back.clear();
+          },
+          "Nothing waits for any layer; what methods keep besides stays");
 }
 
 }  // namespace tidegate

@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from . import _core
+from . import _core, states
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errand import Errand
 from .errors import Error
+from .flush import flush
 from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
 from .recut import Layers, Layout, Recut, fits
@@ -72,6 +73,21 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
 
 
+def compressible_sizes(model: torch.nn.Module) -> dict[str, int]:
+    """The parameters that Tidegate averages: not those whose gradients are sparse, as DDP tells
+    them, or of a type it does not know."""
+    sparse = {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
+    }
+    return {
+        name: parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.dtype in ELEMENTS and id(parameter) not in sparse
+    }
+
+
 def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
     """What DDP would do without a hook."""
     buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
@@ -81,6 +97,8 @@ def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.
 
 class Handle:
     """What `tidegate.attach` returns."""
+
+    disabled = False
 
     def __init__(
         self,
@@ -100,6 +118,7 @@ class Handle:
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
         self._ids = {name: key for key, name in self._names.items()}
+        self._sizes = compressible_sizes(ddp.module)
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
@@ -193,31 +212,31 @@ class Handle:
         return micro_batches(loader, begin_step, lambda: self._ddp().no_sync(), self.end_epoch)
 
     def state_dict(self) -> dict:
-        """What this rank needs to go on where it stopped. Does not communicate."""
-        with self._lock:
-            state = self._session.state()
-        return {
-            "version": 2,
-            "rank": state.rank,
-            "ranks": state.ranks,
-            "step": state.step,
-            "state": torch.frombuffer(bytearray(state.to_bytes()), dtype=torch.uint8),
-        }
+        """What this rank needs to go on where it stopped; every rank has its own. Between two
+        steps. Does not communicate."""
+        return states.to_dict(states.key_of(self.rank, self.ranks), self._state())
 
-    def load_state_dict(self, state: dict) -> None:
-        """Takes back what `state_dict` of this same rank gave. Does not communicate."""
-        try:
-            version, content = state["version"], state["state"].numpy()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Error(
-                "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
-            ) from error
-        if version != 2:
-            raise Error(
-                "checkpoint", f"state_dict version {version}; this Tidegate reads version 2"
-            )
-        with self._lock:
-            self._session.load(_core.State.from_bytes(content))
+    def load_state_dict(self, state: dict, strict: bool = True) -> None:
+        """Takes back what `state_dict` gave on this same rank, or what `mean_state_dict` gave on
+        any; of all ranks' states together the mean, if they are not as many as now. Parameters that
+        were added or removed since are an error, or if not strict a warning. Between two steps.
+        Does not communicate."""
+        self._adopt(states.from_dict(state, self.rank, self.ranks), strict)
+
+    def mean_state_dict(self) -> dict:
+        """One state for all ranks: for those who keep that of rank 0 only, or go on with another
+        number of ranks. What all ranks together still owe is preserved; the bits of what follows
+        are not. Between two steps; all ranks must call it."""
+        everyone = self._gather(self._state().to_bytes())
+        mean = _core.mean_state([_core.State.from_bytes(state) for state in everyone])
+        return states.to_dict(states.MEAN, mean)
+
+    def flush(self) -> bool:
+        """For the end of training: puts the mean of what still waits to be sent into the gradients,
+        for one last `optimizer.step()`, and leaves nothing waiting. Parameters that nothing waits
+        for have no gradient then. Whether anything waited, the same on all ranks. Gradients are
+        not scaled: not for a GradScaler. Between two steps; all ranks must call it."""
+        return self._between_steps(lambda: flush(self._ddp().module, self._session, self._engine))
 
     def pause(self) -> None:
         """From the next step on DDP averages densely by itself, and what waits to be sent stays
@@ -236,8 +255,50 @@ class Handle:
             raise self._error
 
     @property
+    def rank(self) -> int:
+        return self._engine.rank
+
+    @property
+    def ranks(self) -> int:
+        return self._engine.ranks
+
+    @property
     def attached(self) -> bool:
         return not self._closed
+
+    # --- between two steps ---
+
+    def _between_steps(self, action):
+        """Lets the exchange thread do something when nothing is under way; returns its result."""
+        if self._in_backward:
+            raise Error(
+                "checkpoint",
+                f"rank {self.rank} is in the middle of a step: backward has not ended, or ended "
+                "with an exception. States are saved and loaded between two steps; after an "
+                "exception load the last checkpoint into a new handle",
+            )
+        errand = Errand(action)
+        self._inbox.put(errand)
+        return errand.wait(self._thread)
+
+    def _gather(self, value) -> list:
+        return self._between_steps(lambda: self._engine.gather_objects(value))
+
+    def _state(self) -> "_core.State":
+        return self._between_steps(self._session.state)
+
+    def _adopt(self, state: "_core.State", strict: bool = True) -> None:
+        """Goes on from a state, or raises and leaves everything as it is."""
+        misfit = states.adapt(state, self._sizes, strict)
+
+        def load():
+            self._session.load(state)
+            self._layouts.clear()  # the next step brings its layers, and
+            self._saved_layout = state.layout or None  # is cut to these
+
+        self._between_steps(load)
+        if misfit and self.rank == 0:
+            states.warn_of(misfit)
 
     # --- the autograd thread ---
 
