@@ -75,7 +75,7 @@ def test_only_the_newest_checkpoint_stays_and_other_files_are_left_alone(tmp_pat
 
 
 def test_a_folder_without_a_checkpoint(tmp_path):
-    with pytest.raises(tidegate.Error, match="there is no checkpoint in .*missing_ok") as caught:
+    with pytest.raises(tidegate.Error, match=r"there is no checkpoint in .*missing_ok") as caught:
         tidegate.load(Alone(), tmp_path / "nowhere")
     assert caught.value.kind == "checkpoint"
     assert tidegate.load(Alone(), tmp_path / "nowhere", missing_ok=True) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of handles in the hands of users: torch.save, torch.distributed.checkpoint, other names."""
+"""States of handles in the hands of users: through torch, under other names, of other ranks."""
 
 import warnings
 
