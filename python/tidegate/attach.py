@@ -39,8 +39,9 @@ class DisabledHandle:
     def __init__(self, group, label: str):
         self.label = label
         self._group = group
-        self.rank = dist.get_rank(group)
-        self.ranks = dist.get_world_size(group)
+        alone = not dist.is_initialized()  # a model that is not even distributed
+        self.rank = 0 if alone else dist.get_rank(group)
+        self.ranks = 1 if alone else dist.get_world_size(group)
 
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
@@ -75,6 +76,8 @@ class DisabledHandle:
         pass
 
     def _gather(self, value) -> list:
+        if self.ranks == 1:
+            return [value]
         values = [None] * self.ranks
         dist.all_gather_object(values, value, group=self._group)
         return values

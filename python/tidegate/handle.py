@@ -228,7 +228,7 @@ class Handle:
         number of ranks. What all ranks together still owe is preserved; the bits of what follows
         are not. Between two steps; all ranks must call it."""
         everyone = self._gather(self._state().to_bytes())
-        mean = _core.mean_state([_core.State.from_bytes(state) for state in everyone])
+        mean = _core.State.mean([_core.State.from_bytes(state) for state in everyone])
         return states.to_dict(states.MEAN, mean)
 
     def flush(self) -> bool:
@@ -282,7 +282,19 @@ class Handle:
         return errand.wait(self._thread)
 
     def _gather(self, value) -> list:
-        return self._between_steps(lambda: self._engine.gather_objects(value))
+        """Every rank's value, in rank order. Collective."""
+
+        def gather() -> list:
+            try:
+                return self._engine.gather_objects(value)
+            except Error as error:
+                raise Error(
+                    error.kind,
+                    f"rank {self.rank} waits in vain for other ranks between two steps: all ranks "
+                    f"must call save, load and mean_state_dict, in the same order. {error}",
+                ) from error
+
+        return self._between_steps(gather)
 
     def _state(self) -> "_core.State":
         return self._between_steps(self._session.state)

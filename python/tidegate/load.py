@@ -74,7 +74,7 @@ def _read_state(found: Manifest, handle, folder: Path):
         return None
     if found.ranks == handle.ranks:
         return _read_state_of(handle.rank, found, folder)
-    return _core.mean_state([_read_state_of(rank, found, folder) for rank in range(found.ranks)])
+    return _core.State.mean([_read_state_of(rank, found, folder) for rank in range(found.ranks)])
 
 
 def _read_state_of(rank: int, found: Manifest, folder: Path) -> "_core.State":

@@ -47,7 +47,7 @@ def from_dict(states: dict, rank: int, ranks: int) -> "_core.State":
         )
     saved = found[0][0]
     if found == [(saved, one) for one in range(saved)]:
-        return _core.mean_state(
+        return _core.State.mean(
             [read(states[key_of(r, saved)], key_of(r, saved)) for r in range(saved)]
         )
     there = ", ".join(key_of(one, of) for of, one in found[:MOST_NAMES])

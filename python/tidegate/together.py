@@ -21,7 +21,7 @@ def together(handle, action: Callable, undo: Callable = lambda: None) -> list:
     if mistakes:
         rank, (kind, text) = mistakes[0]
         others = ", ".join(str(rank) for rank, _ in mistakes[1:])
-        also = f" (ranks {others} failed, too)" if others else ""
+        also = f" (rank {others} failed, too)" if others else ""
         undo()
         raise Error(kind, f"rank {rank}: {text}{also}")
     return [said[1] for said in everyone]
