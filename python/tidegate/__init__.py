@@ -11,6 +11,7 @@ from . import policies
 from .attach import attach
 from .errors import Error
 from .handle import Handle
+from .launchers import set_rendezvous
 from .load import load
 from .own_policy import Choice, Decision
 from .save import save
@@ -29,4 +30,5 @@ __all__ = [
     "load",
     "policies",
     "save",
+    "set_rendezvous",
 ]
