@@ -87,6 +87,7 @@ class Handle:
     ):
         self.label = label
         self.optimizer = optimizer
+        self._compared = False  # what ranks have loaded, since it may have changed
         self._session = session
         self._engine = engine
         self._scaler = scaler
@@ -204,6 +205,7 @@ class Handle:
             )
         with self._lock:
             self._session.load(_core.State.from_bytes(content))
+        self._compared = False
 
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
@@ -322,7 +324,24 @@ class Handle:
                 self._fail(error)
         return True
 
+    def _compare_loaded(self) -> None:
+        """Ranks that go on from different moments would drift apart. Once after a state may have
+        been loaded, before anything of the next step."""
+        self._issue()  # what belongs to the step before
+        self._compared = True
+        loaded = self._engine.gather_objects(self._session.loaded)
+        others = [rank for rank, theirs in enumerate(loaded) if theirs != loaded[0]]
+        if others:
+            raise Error(
+                "checkpoint",
+                f"rank {others[0]} has loaded another state than rank 0: [{loaded[others[0]]}] "
+                f"instead of [{loaded[0]}]; ranks that differ from rank 0: {others}. Every rank "
+                "must load its state of the same checkpoint",
+            )
+
     def _submit(self, index: int, ready: ReadyBucket) -> None:
+        if not self._compared:
+            self._compare_loaded()
         Staging.wait(ready.fetched)
         element = ELEMENTS.get(ready.buffer.dtype)
         with self._lock:
