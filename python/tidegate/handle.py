@@ -112,6 +112,7 @@ class Handle:
     ):
         self.label = label
         self.optimizer = optimizer
+        self._compared = False  # what ranks have loaded, since it may have changed
         self._session = session
         self._engine = engine
         self._scaler = scaler
@@ -305,6 +306,7 @@ class Handle:
 
         def load():
             self._session.load(state)
+            self._compared = False
             self._layouts.clear()  # the next step brings its layers, and
             self._saved_layout = state.layout or None  # is cut to these
 
@@ -464,7 +466,24 @@ class Handle:
         pieces[-1].last = True
         return pieces
 
+    def _compare_loaded(self) -> None:
+        """Ranks that go on from different moments would drift apart. Once after a state may have
+        been loaded, before anything of the next step."""
+        self._issue()  # what belongs to the step before
+        self._compared = True
+        loaded = self._engine.gather_objects(self._session.loaded)
+        others = [rank for rank, theirs in enumerate(loaded) if theirs != loaded[0]]
+        if others:
+            raise Error(
+                "checkpoint",
+                f"rank {others[0]} has loaded another state than rank 0: [{loaded[others[0]]}] "
+                f"instead of [{loaded[0]}]; ranks that differ from rank 0: {others}. Every rank "
+                "must load its state of the same checkpoint",
+            )
+
     def _submit(self, ready: ReadyBucket) -> None:
+        if not self._compared:
+            self._compare_loaded()
         index = len(self._buffers)
         self._buffers.append(ready.buffer)
         with self._lock:

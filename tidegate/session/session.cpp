@@ -106,6 +106,12 @@ bool Session::excluded(const std::string& layer) const {
   });
 }
 
+Layers Session::compressible(const Layers& layers) const {
+  Layers left = layers;
+  std::erase_if(left, [this](const Layer& layer) { return excluded(layer.name); });
+  return left;
+}
+
 void Session::lay_out(int bucket, const Layers& layers) {
   for (const Layer& layer : layers) {
     if (layer.rows > 0 && layer.elements % layer.rows != 0) {
@@ -123,6 +129,7 @@ void Session::lay_out(int bucket, const Layers& layers) {
 
 void Session::submit(const ReadyBucket& bucket) {
   const int index = next_to_submit_;
+  statistics_.repeat();
   if (!bucket.foreign && bucket_at(index).layers().empty()) {
     lay_out(index, {{concat("bucket ", index), bucket.data.size() / bytes_of(bucket.element)}});
   }
@@ -175,10 +182,13 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   last_was_prompt_ = std::isfinite(took);
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
-    if (const auto of = statistics_.complete()) {
-      learned_.transfers().note(*of, ticket, records_round(needs_.sketches), took);
+    const auto records = statistics_.complete();
+    const bool repeated = records && records->took_before;
+    if (records) {
+      const double first = records->took_before.value_or(took);
+      learned_.transfers().note(records->step, ticket, records_round(needs_.sketches), first);
     }
-    last_record_seconds_ = std::isfinite(took) ? took : on_wire;
+    if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
   const Request& asked = pipeline_->request(ticket);
@@ -216,7 +226,7 @@ void Session::begin_step(std::int64_t ready) {
   figures_ = {};
   figures_.step = step_;
   figures_.record.step = step_;
-  figures_.record.step_seconds = step_began_ > 0 ? seconds(ready - step_began_) : 0;
+  figures_.record.step_seconds = step_began_ ? seconds(ready - *step_began_) : 0;
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
   step_began_ = ready;
@@ -292,7 +302,7 @@ void Session::admit(const ReadyBucket& ready) {
   }
   BucketFigures figures;
   figures.elements = elements;
-  figures.ready_seconds = seconds(when - step_began_);
+  figures.ready_seconds = seconds(when - *step_began_);
   if (ready.foreign) {
     figures.method = "foreign";
   } else {
@@ -337,7 +347,9 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   Decision decision = excluded ? Decision{.choice = make_choice("dense"), .reason = {}} : asked;
   normalise(decision, question.layers.size());
   const auto known = present_.find(index);
-  const Decision* present = known == present_.end() ? nullptr : &known->second;
+  // The layers may be others by now, and fewer.
+  const bool fits = known != present_.end() && numbers_below(known->second, question.layers.size());
+  const Decision* present = fits ? &known->second : nullptr;
   settle_routes(bucket, present, decision);
   if (settings_.trace) trace_decision(question, asked, decision, excluded);
   present_[index] = decision;
@@ -389,7 +401,7 @@ void Session::settle_routes(const BucketAverage& bucket, const Decision* present
 
 void Session::finish_step() {
   const std::int64_t now = settings_.clock();
-  figures_.seconds = seconds(now - step_began_);
+  figures_.seconds = seconds(now - *step_began_);
   last_exposed_ = std::max(0.0, seconds(now - last_ready_));
   Record& record = figures_.record;
   for (const BucketFigures& bucket : figures_.buckets) {
@@ -451,8 +463,10 @@ void Session::fill_sketches(Record& record) {
 
 // The buckets of a step that is finished are known to all ranks.
 void Session::note_buckets() {
+  layout_.resize(figures_.buckets.size());
   seen_.resize(figures_.buckets.size());
   for (std::size_t i = 0; i < seen_.size(); ++i) {
+    if (layout_[i] != buckets_[i]->layers()) layout_[i] = buckets_[i]->layers();
     if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
   }
 }
@@ -478,7 +492,7 @@ void Session::settle_residuals() {
 }
 
 void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
-  if (settings_.trace) figures_.moments.push_back({when - step_began_, what, bucket, round});
+  if (settings_.trace) figures_.moments.push_back({when - *step_began_, what, bucket, round});
 }
 
 void Session::wire_starts(std::int64_t now) {

@@ -157,6 +157,7 @@ class Session {
  private:
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
+  Layers compressible(const Layers& layers) const;
   void admit(const ReadyBucket& ready);
   Decision decide(int bucket, const ReadyBucket& ready);
   void trace_decision(const Question& question, const Decision& asked, const Decision& settled,
@@ -176,9 +177,9 @@ class Session {
   void count_choice(const Choice& choice);
   void settle_residuals();
   Notes progress() const;
-  void load_progress(const State& state);
   void check_fits(const State& state) const;
   void check_layer(const std::string& name, std::size_t elements) const;
+  void recall(const Notes& policy);
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
   void wire_ends(std::int64_t now);
@@ -197,10 +198,11 @@ class Session {
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;              // of the present step
-  Wanted wanted_;              // of it, because its record will be sent
-  std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
-  std::vector<Shape> shapes_;  // of these
+  Situation now_;               // of the present step
+  Wanted wanted_;               // of it, because its record will be sent
+  std::vector<Layers> layout_;  // of the buckets of the last step, or of the state that was loaded
+  std::vector<Layers> seen_;    // of the buckets that all ranks have seen, what may be compressed
+  std::vector<Shape> shapes_;   // of these
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;
@@ -218,7 +220,7 @@ class Session {
   bool foreign_finite_ = true;
   StepFigures figures_;
   std::map<std::pair<int, int>, std::int64_t> issued_at_;
-  std::int64_t step_began_ = 0;
+  std::optional<std::int64_t> step_began_;  // none = what lies before is no step
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;

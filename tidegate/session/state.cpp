@@ -136,6 +136,13 @@ void check(const State& state) {
     fail(Fault::checkpoint, "a state of rank ", state.place.rank, " of ", state.place.ranks,
          " at step ", state.step, " does not exist", kAdvice);
   }
+  const std::int64_t agreed = state.agreed ? state.agreed->step : -1;
+  const std::int64_t contributed = state.contributed ? state.contributed->step : agreed + 1;
+  if (agreed >= state.step || contributed <= agreed ||
+      (state.contributed && contributed >= state.step)) {
+    fail(Fault::checkpoint, "records of steps ", agreed, " and ", contributed,
+         " cannot be part of a state at step ", state.step, kAdvice);
+  }
   check_layout(state);
   for (const auto& [layer, values] : state.residuals) check_finite("the residual", layer, values);
   for (const HeldBack& held : state.held_back) {
