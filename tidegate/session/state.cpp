@@ -49,8 +49,8 @@ void check(const HeldBack& held, const Memory& residuals) {
     values += run.elements;
   }
   if (values != held.values.size()) {
-    fail(Fault::checkpoint, "what is held back of layer \"", held.layers.front(), "\" has ", held.values.size(),
-         " values for ", values, " elements", kAdvice);
+    fail(Fault::checkpoint, "what is held back of layer \"", held.layers.front(), "\" has ",
+         held.values.size(), " values for ", values, " elements", kAdvice);
   }
   if (std::ranges::find(methods(), held.method, &Method::name) == methods().end()) {
     fail(Fault::checkpoint, "something is held back by a method \"", held.method,
