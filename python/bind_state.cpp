@@ -141,7 +141,8 @@ void bind_state(nb::module_& module) {
             const nb::gil_scoped_release others_may_run;
             return mean_state(all);
           },
-          "states"_a, "Of the states of all ranks one that any rank of any number of ranks may load")
+          "states"_a,
+          "Of the states of all ranks one that any rank of any number of ranks may load")
       .def("rename", &State::rename, "layer"_a, "to"_a)
       .def("drop", &State::drop, "layer"_a)
       .def(

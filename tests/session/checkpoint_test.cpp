@@ -78,9 +78,9 @@ TEST(StateBytes, GivesBackWhatWasWritten) {
 TEST(StateBytes, EveryTruncationIsRefused) {
   const auto bytes = write_state(full_state());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_TRUE(fails(Fault::checkpoint,
-                      [&] { read_state(without(bytes, bytes.size() - length)); }))
-        << length;
+    EXPECT_TRUE(fails(Fault::checkpoint, [&] {
+      read_state(without(bytes, bytes.size() - length));
+    })) << length;
   }
 }
 

@@ -21,7 +21,8 @@ const Layers kSecond{{"c", 700, 35}};
 constexpr std::size_t kElements[] = {65, 700};
 
 std::vector<Vectors> gradients_of(int ranks, std::uint64_t step) {
-  return {make_gradients(ranks, kElements[0], step), make_gradients(ranks, kElements[1], step + 99)};
+  return {make_gradients(ranks, kElements[0], step),
+          make_gradients(ranks, kElements[1], step + 99)};
 }
 
 void lay_out(Job& job) {
@@ -173,7 +174,8 @@ class ResumedUnder : public testing::TestWithParam<std::string> {
   Settings settings() {
     Settings settings{.policy = GetParam(), .options = {}};
     if (GetParam() == "fixed") settings.options = {{"method", "topk"}, {"ratio", "0.05"}};
-    if (GetParam() == "schedule") settings.options = {{"levels", "0 dense;9 topk 0.1;33 powersgd 2"}};
+    if (GetParam() == "schedule")
+      settings.options = {{"levels", "0 dense;9 topk 0.1;33 powersgd 2"}};
     if (GetParam() == "accordion") settings.options = {{"window", "7"}};
     if (GetParam() == "own") {
       settings.make_policy = [this] { return std::make_unique<Curious>(log_); };

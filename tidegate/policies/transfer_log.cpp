@@ -81,10 +81,10 @@ std::vector<std::vector<Transfer>> TransferLog::agreed(const Statistics& statist
 void TransferLog::write(Numbers& out, const std::vector<Entry>& entries) {
   out.push_back(static_cast<double>(entries.size()));
   for (const Entry& entry : entries) {
-    out.insert(out.end(), {static_cast<double>(entry.step), static_cast<double>(entry.ticket.bucket),
-                           static_cast<double>(entry.ticket.round),
-                           static_cast<double>(entry.collective), entry.cost.steps,
-                           entry.cost.bytes, entry.seconds});
+    out.insert(out.end(),
+               {static_cast<double>(entry.step), static_cast<double>(entry.ticket.bucket),
+                static_cast<double>(entry.ticket.round), static_cast<double>(entry.collective),
+                entry.cost.steps, entry.cost.bytes, entry.seconds});
   }
 }
 
@@ -125,9 +125,8 @@ void TransferLog::recall(NumberReader& in) {
 }
 
 std::optional<double> TransferLog::take(std::int64_t step, Ticket ticket) {
-  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
-    return entry.step == step && entry.ticket == ticket;
-  });
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.step == step && entry.ticket == ticket; });
   if (found == entries_.end()) return std::nullopt;
   const double seconds = found->seconds;
   entries_.erase(found);

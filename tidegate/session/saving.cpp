@@ -78,7 +78,7 @@ State Session::state() const {
   State state;
   state.place = place_;
   state.step = step_;
-  state.layout = layout_;
+  state.layout = last_layout_;
   shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
     state.residuals[name].assign(values.begin(), values.end());
   });
@@ -134,7 +134,7 @@ void Session::load(const State& state) {
   rates_ = std::move(rates);
   windows_ = std::move(windows);
   epochs_ = static_cast<std::uint64_t>(progress.epochs);
-  layout_ = state.layout;
+  last_layout_ = state.layout;
   seen_.clear();
   step_began_.reset();
   last_exposed_ = last_record_seconds_ = 0;
@@ -174,8 +174,7 @@ void Session::recall(const Notes& policy) {
 
 // Before anything is changed.
 void Session::check_fits(const State& state) const {
-  if (!state.is_mean() &&
-      (state.place.rank != place_.rank || state.place.ranks != place_.ranks)) {
+  if (!state.is_mean() && (state.place.rank != place_.rank || state.place.ranks != place_.ranks)) {
     fail(Fault::checkpoint, "this is the state of rank ", state.place.rank, " of ",
          state.place.ranks, ", but this is rank ", place_.rank, " of ", place_.ranks,
          "; every rank must load what it saved itself, or the mean of all (mean_state)");

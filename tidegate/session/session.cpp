@@ -463,10 +463,10 @@ void Session::fill_sketches(Record& record) {
 
 // The buckets of a step that is finished are known to all ranks.
 void Session::note_buckets() {
-  layout_.resize(figures_.buckets.size());
   seen_.resize(figures_.buckets.size());
+  last_layout_.resize(seen_.size());
   for (std::size_t i = 0; i < seen_.size(); ++i) {
-    if (layout_[i] != buckets_[i]->layers()) layout_[i] = buckets_[i]->layers();
+    if (last_layout_[i] != buckets_[i]->layers()) last_layout_[i] = buckets_[i]->layers();
     if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
   }
 }

@@ -198,11 +198,11 @@ class Session {
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;               // of the present step
-  Wanted wanted_;               // of it, because its record will be sent
-  std::vector<Layers> layout_;  // of the buckets of the last step, or of the state that was loaded
-  std::vector<Layers> seen_;    // of the buckets that all ranks have seen, what may be compressed
-  std::vector<Shape> shapes_;   // of these
+  Situation now_;                    // of the present step
+  Wanted wanted_;                    // of it, because its record will be sent
+  std::vector<Layers> last_layout_;  // of the buckets, in the step that was finished last
+  std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
+  std::vector<Shape> shapes_;  // of these
 
   std::int64_t step_ = 0;
   std::optional<Pipeline> pipeline_;

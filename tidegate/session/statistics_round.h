@@ -66,10 +66,10 @@ class StatisticsRound {
  private:
   const Place place_;
   const std::size_t record_bytes_;
-  std::deque<Record> queued_;          // two at most: a void one, and one that is repeated
-  std::optional<Record> last_;         // that was contributed
-  std::optional<Record> repeated_;     // to be contributed again
-  std::optional<double> took_before_;  // by the round of that
+  std::deque<Record> queued_;              // two at most: a void one, and one that is repeated
+  std::optional<Record> last_;             // that was contributed
+  std::optional<Record> repeated_;         // to be contributed again
+  std::optional<double> took_before_;      // by the round of that
   std::optional<std::int64_t> in_flight_;  // the step whose records are on their way
   int void_rounds_ = 0;                    // of those queued and in flight
   AgreedRecords records_;
