@@ -12,7 +12,9 @@ from .attach import attach
 from .errors import Error
 from .handle import Handle
 from .launchers import set_rendezvous
+from .load import load
 from .own_policy import Choice, Decision
+from .save import save
 from .tasks import Task
 from .virtual_cluster import VirtualCluster
 
@@ -25,6 +27,8 @@ __all__ = [
     "Task",
     "VirtualCluster",
     "attach",
+    "load",
     "policies",
+    "save",
     "set_rendezvous",
 ]

@@ -247,12 +247,8 @@ class VirtualCluster:
     # --- going back ---
 
     def snapshot(self) -> dict:
-        """Everything that the following steps depend on; may be written with torch.save. What an
-        owner or a method holds moves into the residuals, and statistics start anew, here as after
-        a restore: both go on alike."""
-        sessions = snapshots.sessions_state(self._sessions)
-        snapshots.load_sessions(self._sessions, sessions)
-        self._calibrate(len(self.losses))
+        """Everything that the following steps depend on; may be written with torch.save. Taking it
+        changes nothing."""
         return {
             "version": snapshots.VERSION,
             "ranks": self.ranks,
@@ -261,7 +257,7 @@ class VirtualCluster:
             "losses": list(self.losses),
             "modelled": list(self._modelled),
             "counts": self._counts.now(),
-            "sessions": sessions,
+            "sessions": snapshots.sessions_state(self._sessions),
             "training": snapshots.training_state(self.task),
             "random": torch.get_rng_state(),
         }
@@ -278,7 +274,6 @@ class VirtualCluster:
         self._batches.go_to(*snapshot["place"])
         self.losses = list(snapshot["losses"])
         self._modelled = list(snapshot["modelled"])
-        self._calibrate(len(self.losses))
         torch.set_rng_state(snapshot["random"])
 
     def alike(self, policy, *, trace=None) -> "VirtualCluster":

@@ -77,11 +77,14 @@ class Compressor {
   // exchange took out of it.
   virtual void restore(std::span<float> residual) { (void)residual; }
 
-  // Another method or route comes next, or a checkpoint: moves into `residual` what waits elsewhere
+  // Another method or route comes next: moves into `residual` what waits elsewhere
   // (what an owner holds back). Between steps.
   virtual void settle(std::span<float> residual) { (void)residual; }
   // Adds to `sum` what settle() would move into the residual, and leaves it where it is.
   virtual void add_held_back(std::span<float> sum) const { (void)sum; }
+  // The way back, before the first step: takes up what it finds of its own in `all`, which are all
+  // elements of the bucket.
+  virtual void hold_back(std::span<const float> all) { (void)all; }
 
   // What it keeps besides, out of and into a memory that outlives it. Called between steps, and
   // before the first one.
@@ -115,6 +118,9 @@ struct Method {
   bool overflows = false;  // of values that fp32 can hold
   bool whole = false;      // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
+  // What it remembers is each rank's own and adds up, so that the mean may stand for it on all
+  // ranks; else it is the same on all ranks.
+  bool memory_is_own = false;
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.
   std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);

@@ -200,10 +200,22 @@ void TraceReader::learn(const Line& line) {
     step_.resumed = trace::notes_from(*notes);
     statistics_.reset();
   }
+  if (const Json* known = given("known")) {
+    statistics_ = trace::statistics_from(*known, start_.ranks);
+  }
+  const Json* times = given("times");
   const Json* records = given("statistics");
   if (records) {
     statistics_ = trace::statistics_from(*records, start_.ranks);
-    times_.observe(*statistics_);
+    if (!times) times_.observe(*statistics_);
+  }
+  if (times) {  // all of them, those of these records included
+    network_.reset();
+    const Notes notes = trace::notes_from(*times);
+    const auto found = notes.find("times");
+    NumberReader in(found == notes.end() ? std::span<const double>() : found->second, "times");
+    times_ = {};
+    if (found != notes.end() && !found->second.empty()) times_.recall(in);
   }
   if (const Json* network = given("network")) {
     network_ = trace::network_from(*network, {start_.ranks, start_.hosts});

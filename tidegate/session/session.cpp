@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 #include "tidegate/base/half.h"
@@ -49,26 +48,6 @@ std::size_t checked_threads(int threads) {
     fail(Fault::config, "threads ", threads, ": must be between 1 and ", kMostThreads);
   }
   return static_cast<std::size_t>(threads);
-}
-
-// What stands for the sums of a window among the memories of a state. No method has this name.
-constexpr const char* kWindowSums = "window sums";
-// In State::progress.
-constexpr const char* kEpochs = "epochs";
-constexpr const char* kRates = "learning rates";
-constexpr const char* kWindow = "window";
-
-// Every bit of the numbers counts: two policies that differ in the last one may part ways.
-std::uint64_t hash_of_notes(const Notes& notes) {
-  std::string bytes;
-  for (const auto& [key, numbers] : notes) {
-    bytes += concat(key, ' ', numbers.size(), ' ');
-    for (const double number : numbers) {
-      const auto bits = std::bit_cast<std::array<char, sizeof number>>(number);
-      bytes.append(bits.begin(), bits.end());
-    }
-  }
-  return hash_of(bytes);
 }
 
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
@@ -127,6 +106,12 @@ bool Session::excluded(const std::string& layer) const {
   });
 }
 
+Layers Session::compressible(const Layers& layers) const {
+  Layers left = layers;
+  std::erase_if(left, [this](const Layer& layer) { return excluded(layer.name); });
+  return left;
+}
+
 void Session::lay_out(int bucket, const Layers& layers) {
   for (const Layer& layer : layers) {
     if (layer.rows > 0 && layer.elements % layer.rows != 0) {
@@ -144,6 +129,7 @@ void Session::lay_out(int bucket, const Layers& layers) {
 
 void Session::submit(const ReadyBucket& bucket) {
   const int index = next_to_submit_;
+  statistics_.repeat();
   if (!bucket.foreign && bucket_at(index).layers().empty()) {
     lay_out(index, {{concat("bucket ", index), bucket.data.size() / bytes_of(bucket.element)}});
   }
@@ -196,10 +182,13 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   last_was_prompt_ = std::isfinite(took);
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
-    if (const auto of = statistics_.complete()) {
-      learned_.transfers().note(*of, ticket, records_round(needs_.sketches), took);
+    const auto records = statistics_.complete();
+    const bool repeated = records && records->took_before;
+    if (records) {
+      const double first = records->took_before.value_or(took);
+      learned_.transfers().note(records->step, ticket, records_round(needs_.sketches), first);
     }
-    last_record_seconds_ = std::isfinite(took) ? took : on_wire;
+    if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
   const Request& asked = pipeline_->request(ticket);
@@ -237,7 +226,7 @@ void Session::begin_step(std::int64_t ready) {
   figures_ = {};
   figures_.step = step_;
   figures_.record.step = step_;
-  figures_.record.step_seconds = step_began_ > 0 ? seconds(ready - step_began_) : 0;
+  figures_.record.step_seconds = step_began_ ? seconds(ready - *step_began_) : 0;
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
   step_began_ = ready;
@@ -313,7 +302,7 @@ void Session::admit(const ReadyBucket& ready) {
   }
   BucketFigures figures;
   figures.elements = elements;
-  figures.ready_seconds = seconds(when - step_began_);
+  figures.ready_seconds = seconds(when - *step_began_);
   if (ready.foreign) {
     figures.method = "foreign";
   } else {
@@ -358,7 +347,9 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   Decision decision = excluded ? Decision{.choice = make_choice("dense"), .reason = {}} : asked;
   normalise(decision, question.layers.size());
   const auto known = present_.find(index);
-  const Decision* present = known == present_.end() ? nullptr : &known->second;
+  // The layers may be others by now, and fewer.
+  const bool fits = known != present_.end() && numbers_below(known->second, question.layers.size());
+  const Decision* present = fits ? &known->second : nullptr;
   settle_routes(bucket, present, decision);
   if (settings_.trace) trace_decision(question, asked, decision, excluded);
   present_[index] = decision;
@@ -410,7 +401,7 @@ void Session::settle_routes(const BucketAverage& bucket, const Decision* present
 
 void Session::finish_step() {
   const std::int64_t now = settings_.clock();
-  figures_.seconds = seconds(now - step_began_);
+  figures_.seconds = seconds(now - *step_began_);
   last_exposed_ = std::max(0.0, seconds(now - last_ready_));
   Record& record = figures_.record;
   for (const BucketFigures& bucket : figures_.buckets) {
@@ -473,7 +464,9 @@ void Session::fill_sketches(Record& record) {
 // The buckets of a step that is finished are known to all ranks.
 void Session::note_buckets() {
   seen_.resize(figures_.buckets.size());
+  last_layout_.resize(seen_.size());
   for (std::size_t i = 0; i < seen_.size(); ++i) {
+    if (last_layout_[i] != buckets_[i]->layers()) last_layout_[i] = buckets_[i]->layers();
     if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
   }
 }
@@ -499,7 +492,7 @@ void Session::settle_residuals() {
 }
 
 void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
-  if (settings_.trace) figures_.moments.push_back({when - step_began_, what, bucket, round});
+  if (settings_.trace) figures_.moments.push_back({when - *step_began_, what, bucket, round});
 }
 
 void Session::wire_starts(std::int64_t now) {
@@ -589,87 +582,6 @@ std::string Session::layout() const {
     }
   }
   return text;
-}
-
-State Session::state() {
-  if (pipeline_ || !submitted_.empty()) {
-    fail(Fault::checkpoint, "a state can only be saved between two steps");
-  }
-  for (const auto& bucket : buckets_) bucket->settle();
-  State state{.place = place_,
-              .step = step_,
-              .residuals = {},
-              .memories = shared_.memories,
-              .policy = policy_->remember(),
-              .progress = progress()};
-  state.memories[kWindowSums] = windows_.sums();
-  std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });
-  shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
-    state.residuals[name].assign(values.begin(), values.end());
-  });
-  return state;
-}
-
-void Session::load(const State& state) {
-  if (state.place.rank != place_.rank || state.place.ranks != place_.ranks) {
-    fail(Fault::checkpoint, "this is the state of rank ", state.place.rank, " of ",
-         state.place.ranks, ", but this is rank ", place_.rank, " of ", place_.ranks,
-         "; every rank must load what it saved itself");
-  }
-  if (pipeline_ || !submitted_.empty()) {
-    fail(Fault::checkpoint, "a state can only be loaded between two steps");
-  }
-  for (const auto& [name, values] : state.residuals) {
-    shared_.residuals.check(name, values.size());
-    check_layer(name, values.size());
-  }
-  for (const auto& bucket : buckets_) bucket->forget();
-  shared_.residuals.clear();
-  for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
-  shared_.memories = state.memories;
-  shared_.memories.erase(kWindowSums);
-  step_ = state.step;
-  policy_->recall(state.policy);
-  resumed_ = state.policy;
-  loaded_ = concat("that of step ", step_, " with notes ", hash_of_notes(state.policy));
-  agreed_with_peers_ = false;
-  load_progress(state);
-  statistics_.restart(step_);
-  learned_.restart();
-  present_.clear();  // routes are chosen anew
-  step_began_ = 0;   // what lies between is no step
-  last_record_seconds_ = 0;
-}
-
-Notes Session::progress() const {
-  return {{kEpochs, {static_cast<double>(epochs_)}},
-          {kRates, rates_.remember()},
-          {kWindow, windows_.progress()}};
-}
-
-// A state of a session that noted none of it starts all of it anew.
-void Session::load_progress(const State& state) {
-  const auto numbers = [&](const char* key) {
-    const auto found = state.progress.find(key);
-    return found == state.progress.end() ? std::vector<double>{} : found->second;
-  };
-  const std::vector<double> epochs = numbers(kEpochs);
-  epochs_ = epochs.empty() ? 0 : static_cast<std::uint64_t>(epochs.front());
-  rates_.recall(numbers(kRates));
-  const auto sums = state.memories.find(kWindowSums);
-  windows_.load(sums == state.memories.end() ? Memory{} : sums->second, numbers(kWindow));
-}
-
-// Of a layer that has been laid out, though nothing waits for it yet.
-void Session::check_layer(const std::string& name, std::size_t elements) const {
-  for (const auto& bucket : buckets_) {
-    for (const Layer& layer : bucket->layers()) {
-      if (layer.name == name && layer.elements != elements) {
-        fail(Fault::checkpoint, "parameter \"", name, "\" has ", layer.elements,
-             " elements, its saved residual ", elements);
-      }
-    }
-  }
 }
 
 void Session::note_fault(const Error& error) {

@@ -28,6 +28,7 @@
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/rate_drops.h"
+#include "tidegate/session/state.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/trace.h"
 #include "tidegate/session/window_sums.h"
@@ -64,17 +65,6 @@ struct Totals {
   double residual_energy = 0;      // of the last step
   std::int64_t skipped_steps = 0;  // steps with a NaN or Inf, seen while something may be waiting
   std::map<int, std::int64_t> roots;  // how often a rank's selection was used for all, by rank
-};
-
-// What must survive a restart, by layer name. Of one rank.
-struct State {
-  Place place;
-  std::int64_t step = 0;
-  std::map<std::string, std::vector<float>> residuals;
-  // Of methods that keep more, by their name; and the sums of the window, see kWindowSums.
-  std::map<std::string, Memory> memories;
-  Notes policy;    // what it remembers
-  Notes progress;  // epochs, learning rates, the window that was begun
 };
 
 class Session {
@@ -153,9 +143,11 @@ class Session {
   static constexpr const char* kOtherChoices = "other choices";
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
 
-  // Moves everything that waits to where a checkpoint finds it; the job goes on from there as one
-  // that has loaded it would. Between two steps.
-  State state();
+  // Everything that later steps depend on. Changes nothing, so a job that saves gives the same bits
+  // as one that does not. Between two steps.
+  State state() const;
+  // Goes on as the session that gave it would have. Its own, or a mean (session/resize.h). All or
+  // nothing: after an Error{checkpoint} the session is as it was.
   void load(const State& state);
 
   // For the trace: the driver ran into an error; the job has come to its end.
@@ -165,6 +157,7 @@ class Session {
  private:
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
+  Layers compressible(const Layers& layers) const;
   void admit(const ReadyBucket& ready);
   Decision decide(int bucket, const ReadyBucket& ready);
   void trace_decision(const Question& question, const Decision& asked, const Decision& settled,
@@ -184,8 +177,9 @@ class Session {
   void count_choice(const Choice& choice);
   void settle_residuals();
   Notes progress() const;
-  void load_progress(const State& state);
+  void check_fits(const State& state) const;
   void check_layer(const std::string& name, std::size_t elements) const;
+  void recall(const Notes& policy);
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
   void wire_ends(std::int64_t now);
@@ -204,8 +198,9 @@ class Session {
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;              // of the present step
-  Wanted wanted_;              // of it, because its record will be sent
+  Situation now_;                    // of the present step
+  Wanted wanted_;                    // of it, because its record will be sent
+  std::vector<Layers> last_layout_;  // of the buckets, in the step that was finished last
   std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
   std::vector<Shape> shapes_;  // of these
 
@@ -225,7 +220,7 @@ class Session {
   bool foreign_finite_ = true;
   StepFigures figures_;
   std::map<std::pair<int, int>, std::int64_t> issued_at_;
-  std::int64_t step_began_ = 0;
+  std::optional<std::int64_t> step_began_;  // none = what lies before is no step
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;
