@@ -369,9 +369,9 @@ class Engine:
         except Error as error:
             raise Error(
                 error.kind,
-                f"rank {self.rank} of {self.ranks}, in attach, before training: the ranks could "
-                f"not compare their settings: {error}. Every rank of the model must call attach, "
-                "in the same order; look for an error in the logs of the others",
+                f"rank {self.rank} of {self.ranks}: the ranks could not tell each other their "
+                f"settings or states: {error}. Every rank must call attach, save and load, in the "
+                "same order; look for an error in the logs of the others",
             ) from error
         return all_of_them
 

@@ -33,6 +33,10 @@ ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
 SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
+OUT_OF_MEMORY = (
+    "this process is out of memory: what waits to be sent takes as much as all gradients in fp32. "
+    "Start fewer processes on this machine, or take a method that keeps nothing back, such as bf16"
+)
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -452,7 +456,7 @@ class Handle:
 
     def _describe_failure(self, error: BaseException) -> str:
         kind = error.kind if isinstance(error, Error) else type(error).__name__
-        text = str(error) or repr(error)
+        text = OUT_OF_MEMORY if isinstance(error, MemoryError) else str(error) or repr(error)
         who = f"rank {self._engine.rank} of {self._engine.ranks}"
         flying = self._looking_at
         if flying is None:
@@ -469,10 +473,14 @@ class Handle:
         )
         if kind not in ("peer", "timeout"):
             return text
-        if self._lookout.news is not None and self._lookout.news.is_cause:
-            return f"{text} Look at the log of that rank first."
-        # A broken connection is seen at once; give the healthy ranks time to say where they are.
-        time.sleep(max(0.0, SETTLE - waited))
+        cause = self._progress.find_cause(position)
+        if cause is None and waited < SETTLE:
+            # A broken connection is seen at once; give the other ranks time to say what they know.
+            time.sleep(SETTLE - waited)
+            cause = self._progress.find_cause(position)
+        if cause is not None:
+            known = "" if cause.text in text else f" {cause.text}."
+            return f"{text}{known} Look at the log of that rank first."
         return (
             f"{text} {self._progress.laggards(position)} Look at the logs of those ranks first; if "
             f"they were only slow, attach with a timeout above {self._engine.timeout:g} s."

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .errors import Error
-from .progress import News, Position, Progress
+from .progress import Position, Progress
 
 LONG_WAIT = 0.4  # seconds; a rank that waits longer says where it is, and looks around
 LOOK_EVERY = 0.2  # seconds, and a thousandth per rank, for the sake of whoever keeps the store
@@ -23,7 +23,6 @@ class Lookout:
     def __init__(self, progress: Progress, note_slow: Callable[[str], None]):
         self._progress = progress
         self._note_slow = note_slow
-        self.news: News | None = None  # why the wait was ended
         self._looked = 0.0
         self._asked = 0.0
         self._step_began = time.monotonic()
@@ -53,9 +52,9 @@ class Lookout:
         if now - began < LONG_WAIT or now - self._looked < look_every:
             return
         self._looked = now
-        self.news = self._progress.hear(position)
-        if self.news is not None:
-            raise Error("peer", self.news.text)
+        news = self._progress.hear(position)
+        if news is not None:
+            raise Error("peer", news.text)
         if now - began > max(SLOW, statistics.median(self._recent or [0.0])):
             self._quiet = 0
             if self._slow is None or now - self._asked > ASK_EVERY:

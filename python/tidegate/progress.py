@@ -34,6 +34,7 @@ class Progress:
         self._noted = None
         self._asking: threading.Thread | None = None
         self._heard: list[News | None] = []
+        self._owes_answer = False
         self._gone = False  # whoever kept the store has ended
         self.note((0, 0, 0))
 
@@ -79,6 +80,11 @@ class Progress:
         self._begin(lambda: self._look(position), self._heard)
         return heard[0] if heard else None
 
+    def find_cause(self, position: Position) -> News | None:
+        """Likewise, but waits for the answer, and only for what others do not merely suffer."""
+        news = self._ask(lambda: self._look(position))
+        return news if news and news.is_cause else None
+
     def _look(self, position: Position) -> News | None:
         if position != self._noted:
             self._write(position)
@@ -115,15 +121,18 @@ class Progress:
         self._asking.start()
 
     def _ask(self, question):
-        """The store's answer, or None if there is none in time."""
+        """The store's answer, or None if there is none in time. While it owes one it is not waited
+        for again."""
         deadline = time.monotonic() + STORE_PATIENCE
-        if self._asking is not None:
+        if self._asking is not None and not self._owes_answer:
             self._asking.join(STORE_PATIENCE)
         if self._unavailable():
+            self._owes_answer = True
             return None
         answers = []
         self._begin(question, answers)
         self._asking.join(max(0.0, deadline - time.monotonic()))
+        self._owes_answer = self._asking.is_alive()
         return answers[0] if answers else None
 
     def behind(self, position: Position) -> tuple[list[int], str] | None:
@@ -156,5 +165,8 @@ class Progress:
         """One sentence about the ranks that are behind `position`."""
         found = self.behind(position)
         if found is None:
-            return "The store, usually kept by rank 0, does not answer: who lags is unknown."
+            return (
+                "The job's store does not answer, so who lags is unknown: whoever keeps it, usually "
+                "rank 0, may be the one that is lost."
+            )
         return found[1]
