@@ -25,6 +25,7 @@ void bind_sim(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_policy(nanobind::module_& module);
+void bind_state(nanobind::module_& module);
 void bind_trace(nanobind::module_& module);
 
 }  // namespace tidegate

@@ -79,23 +79,6 @@ nb::dict totals_of(const Session& session) {
   return dict;
 }
 
-nb::dict to_bytes(const Memory& memory) {
-  nb::dict dict;
-  for (const auto& [layer, values] : memory) {
-    dict[layer.c_str()] = nb::bytes(values.data(), 4 * values.size());
-  }
-  return dict;
-}
-
-Memory from_bytes(const std::map<std::string, nb::bytes>& dict) {
-  Memory memory;
-  for (const auto& [layer, bytes] : dict) {
-    const auto* values = static_cast<const float*>(bytes.data());
-    memory[layer].assign(values, values + bytes.size() / 4);
-  }
-  return memory;
-}
-
 void bind_session(nb::module_& module) {
   nb::class_<Issue>(module, "Issue", "A collective to be performed now.")
       .def_ro("step", &Issue::step)
@@ -235,36 +218,9 @@ void bind_session(nb::module_& module) {
           "bucket])")
       .def_prop_ro("step", &Session::step)
       .def("totals", totals_of)
-      .def(
-          "state",
-          [](Session& self) {
-            const State state = self.state();
-            nb::dict memories;
-            for (const auto& [method, memory] : state.memories) {
-              memories[method.c_str()] = to_bytes(memory);
-            }
-            return nb::make_tuple(state.step, to_bytes(state.residuals), memories, state.policy,
-                                  state.progress);
-          },
-          "(step, {parameter name: its residual as the bytes of fp32 numbers}, {method: {parameter "
-          "name: what else the method keeps for it}}, {name: numbers that the policy remembers}, "
-          "{name: numbers of the job's progress})")
-      .def("load",
-           [](Session& self, int rank, int ranks, std::int64_t step,
-              const std::map<std::string, nb::bytes>& residuals,
-              const std::map<std::string, std::map<std::string, nb::bytes>>& memories,
-              const Notes& policy, const Notes& progress) {
-             State state{.place = {rank, ranks},
-                         .step = step,
-                         .residuals = from_bytes(residuals),
-                         .memories = {},
-                         .policy = policy,
-                         .progress = progress};
-             for (const auto& [method, memory] : memories) {
-               state.memories[method] = from_bytes(memory);
-             }
-             self.load(state);
-           })
+      .def("state", &Session::state, "Between two steps; changes nothing")
+      .def("load", &Session::load, "state"_a, "All or nothing")
+      .def_prop_ro("loaded", &Session::loaded, "What was loaded, in words: equal on all ranks")
       .def("note_fault",
            [](Session& self, std::string_view kind, const std::string& text) {
              self.note_fault(Error(fault_of(kind), text));
@@ -409,5 +365,6 @@ NB_MODULE(_core, module) {
   tidegate::bind_sim(module);
   tidegate::bind_plan(module);
   tidegate::bind_policies(module);
+  tidegate::bind_state(module);
   tidegate::bind_trace(module);
 }

@@ -11,9 +11,22 @@ from . import policies
 from .attach import attach
 from .errors import Error
 from .handle import Handle
+from .load import load
 from .own_policy import Choice, Decision
+from .save import save
 from .tasks import Task
 from .virtual_cluster import VirtualCluster
 
 __version__ = version("tidegate")
-__all__ = ["Choice", "Decision", "Error", "Handle", "Task", "VirtualCluster", "attach", "policies"]
+__all__ = [
+    "Choice",
+    "Decision",
+    "Error",
+    "Handle",
+    "Task",
+    "VirtualCluster",
+    "attach",
+    "load",
+    "policies",
+    "save",
+]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, own_policy
@@ -31,7 +32,16 @@ class _Registered:
 
 
 class DisabledHandle:
-    """What attach returns under TIDEGATE_DISABLE=1: a handle that does nothing."""
+    """What attach returns under TIDEGATE_DISABLE=1: a handle that does nothing. `tidegate.save`
+    still stores what the user gives it."""
+
+    disabled = True
+
+    def __init__(self, group, label: str):
+        self.label = label
+        self._group = group
+        self.rank = dist.get_rank(group)
+        self.ranks = dist.get_world_size(group)
 
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
@@ -47,11 +57,31 @@ class DisabledHandle:
     def state_dict(self) -> dict:
         return {}
 
-    def load_state_dict(self, state: dict) -> None:
-        del state
+    def load_state_dict(self, state: dict, strict: bool = True) -> None:
+        pass
+
+    def mean_state_dict(self) -> dict:
+        return {}
+
+    def flush(self) -> bool:
+        return False
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
 
     def detach(self) -> None:
         pass
+
+    def _gather(self, value) -> list:
+        values = [None] * self.ranks
+        dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def _state(self) -> None:
+        return None
 
 
 def _tidegate_hook(state, bucket):
@@ -114,7 +144,7 @@ def attach(
     del seed  # for methods to come; part of the agreed signature
     if os.environ.get("TIDEGATE_DISABLE") == "1":
         print("tidegate: TIDEGATE_DISABLE=1, gradients are left to DDP", file=sys.stderr)
-        return DisabledHandle()
+        return DisabledHandle(getattr(model, "process_group", None), label)
     return _attach(
         model,
         optimizer,

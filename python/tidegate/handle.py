@@ -16,17 +16,20 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 
-from . import _core
+from . import _core, states
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
+from .errand import Errand
 from .errors import Error
+from .flush import flush
 from .lookout import Lookout
 from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
+from .recut import Layers, Layout, Recut, fits
 from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
@@ -45,7 +48,7 @@ class ReadyBucket:
     """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
 
     buffer: torch.Tensor  # in host memory
-    layers: list[tuple[str, int, int]] | None  # name, elements, rows; only when they changed
+    layers: Layers | None  # only when they changed
     last: bool
     loss_scale: float
     when: int
@@ -65,22 +68,27 @@ class Flying:
     foreign: torch.Tensor | None  # whether its result is finite, the session cannot see
 
 
+def is_foreign(buffer: torch.Tensor) -> bool:
+    """The session cannot average it: torch does."""
+    return buffer.is_sparse or buffer.dtype not in ELEMENTS
+
+
 def is_finite(tensor: torch.Tensor) -> bool:
     return bool(torch.isfinite(tensor._values() if tensor.is_sparse else tensor).all())
 
 
-def to_tensors(memory: dict[str, bytes]) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.frombuffer(bytearray(data), dtype=torch.float32)
-        for name, data in memory.items()
-        if data
+def compressible_sizes(model: torch.nn.Module) -> dict[str, int]:
+    """The parameters that Tidegate averages: not those whose gradients are sparse, as DDP tells
+    them, or of a type it does not know."""
+    sparse = {
+        id(module.weight)
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) and module.sparse
     }
-
-
-def to_bytes(memory: dict[str, torch.Tensor]) -> dict[str, bytes]:
     return {
-        name: values.to(torch.float32).contiguous().numpy().tobytes()
-        for name, values in memory.items()
+        name: parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and parameter.dtype in ELEMENTS and id(parameter) not in sparse
     }
 
 
@@ -93,6 +101,8 @@ def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.
 
 class Handle:
     """What `tidegate.attach` returns."""
+
+    disabled = False
 
     def __init__(
         self,
@@ -111,12 +121,14 @@ class Handle:
         self._scaler = scaler
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
+        self._ids = {name: key for key, name in self._names.items()}
+        self._sizes = compressible_sizes(ddp.module)
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
         self._lookout = Lookout(self._progress, session.note_slow)
         self._layouts: dict[int, tuple[int, ...]] = {}
-        self._inbox: queue.SimpleQueue[ReadyBucket | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
         self._error: BaseException | None = (
             None  # once there is one, it stays: the ranks are out of step
@@ -125,7 +137,13 @@ class Handle:
         self._stopping = threading.Event()
         self._closed = False
         self._inbox_closed = False
-        self._step: list[ReadyBucket] = []  # the buckets of the present step
+        self._paused = False
+        self._in_backward = False
+        self._errand: Errand | None = None  # to be run as soon as nothing is under way
+        self._step: list[ReadyBucket] = []  # the buckets of the present step, as DDP has them
+        self._buffers: list[torch.Tensor] = []  # the same, as the session has them
+        self._saved_layout: Layout | None = None  # what DDP's next buckets are to be cut to
+        self._recut: Recut | None = None  # of the present step
         self._flying: deque[Flying] = deque()
         self._looking_at: Flying | None = None  # whose outcome is being waited for or used
         self._loss_scale = 1.0
@@ -199,40 +217,40 @@ class Handle:
         return micro_batches(loader, begin_step, lambda: self._ddp().no_sync(), self.end_epoch)
 
     def state_dict(self) -> dict:
-        """What this rank needs to go on where it stopped. Does not communicate."""
-        with self._lock:
-            step, residuals, memories, policy, progress = self._session.state()
-        return {
-            "version": 1,
-            "rank": self._engine.rank,
-            "ranks": self._engine.ranks,
-            "step": step,
-            "residuals": to_tensors(residuals),
-            "memories": {method: to_tensors(memory) for method, memory in memories.items()},
-            "policy": policy,
-            "progress": progress,
-        }
+        """What this rank needs to go on where it stopped; every rank has its own. Between two
+        steps. Does not communicate."""
+        return states.to_dict(states.key_of(self.rank, self.ranks), self._state())
 
-    def load_state_dict(self, state: dict) -> None:
-        """Takes back what `state_dict` of this same rank gave. Does not communicate."""
-        try:
-            version, rank, ranks, step = (state[k] for k in ("version", "rank", "ranks", "step"))
-            residuals = to_bytes(state["residuals"])
-            memories = {
-                method: to_bytes(memory) for method, memory in state.get("memories", {}).items()
-            }
-            policy = dict(state.get("policy", {}))
-            progress = dict(state.get("progress", {}))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise Error(
-                "checkpoint", f"this is not a state_dict of a Tidegate handle: {error!r}"
-            ) from error
-        if version != 1:
-            raise Error(
-                "checkpoint", f"state_dict version {version}; this Tidegate reads version 1"
-            )
-        with self._lock:
-            self._session.load(rank, ranks, step, residuals, memories, policy, progress)
+    def load_state_dict(self, state: dict, strict: bool = True) -> None:
+        """Takes back what `state_dict` gave on this same rank, or what `mean_state_dict` gave on
+        any; of all ranks' states together the mean, if they are not as many as now. Parameters that
+        were added or removed since are an error, or if not strict a warning. Between two steps.
+        Does not communicate."""
+        self._adopt(states.from_dict(state, self.rank, self.ranks), strict)
+
+    def mean_state_dict(self) -> dict:
+        """One state for all ranks: for those who keep that of rank 0 only, or go on with another
+        number of ranks. What all ranks together still owe is preserved; the bits of what follows
+        are not. Between two steps; all ranks must call it."""
+        everyone = self._gather(self._state().to_bytes())
+        mean = _core.mean_state([_core.State.from_bytes(state) for state in everyone])
+        return states.to_dict(states.MEAN, mean)
+
+    def flush(self) -> bool:
+        """For the end of training: puts the mean of what still waits to be sent into the gradients,
+        for one last `optimizer.step()`, and leaves nothing waiting. Parameters that nothing waits
+        for have no gradient then. Whether anything waited, the same on all ranks. Gradients are
+        not scaled: not for a GradScaler. Between two steps; all ranks must call it."""
+        return self._between_steps(lambda: flush(self._ddp().module, self._session, self._engine))
+
+    def pause(self) -> None:
+        """From the next step on DDP averages densely by itself, and what waits to be sent stays
+        where it is. On every rank, between the same two steps."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """The end of a pause."""
+        self._paused = False
 
     def detach(self) -> None:
         """Ends the exchanges. The model stays usable: DDP averages densely from here on."""
@@ -242,16 +260,59 @@ class Handle:
             raise self._error
 
     @property
+    def rank(self) -> int:
+        return self._engine.rank
+
+    @property
+    def ranks(self) -> int:
+        return self._engine.ranks
+
+    @property
     def attached(self) -> bool:
         return not self._closed
+
+    # --- between two steps ---
+
+    def _between_steps(self, action):
+        """Lets the exchange thread do something when nothing is under way; returns its result."""
+        if self._in_backward:
+            raise Error(
+                "checkpoint",
+                f"rank {self.rank} is in the middle of a step: backward has not ended, or ended "
+                "with an exception. States are saved and loaded between two steps; after an "
+                "exception load the last checkpoint into a new handle",
+            )
+        errand = Errand(action)
+        self._inbox.put(errand)
+        return errand.wait(self._thread)
+
+    def _gather(self, value) -> list:
+        return self._between_steps(lambda: self._engine.gather_objects(value))
+
+    def _state(self) -> "_core.State":
+        return self._between_steps(self._session.state)
+
+    def _adopt(self, state: "_core.State", strict: bool = True) -> None:
+        """Goes on from a state, or raises and leaves everything as it is."""
+        misfit = states.adapt(state, self._sizes, strict)
+
+        def load():
+            self._session.load(state)
+            self._layouts.clear()  # the next step brings its layers, and
+            self._saved_layout = state.layout or None  # is cut to these
+
+        self._between_steps(load)
+        if misfit and self.rank == 0:
+            states.warn_of(misfit)
 
     # --- the autograd thread ---
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
-        if self._closed:
+        if self._closed or self._paused:
             return average_densely(bucket, self._parent)
         rates = None
         if bucket.index() == 0:
+            self._in_backward = True
             rates = [float(group["lr"]) for group in self.optimizer.param_groups]
             self._loss_scale = float(self._scaler.get_scale()) if self._scaler else 1.0
             self._steps += 1
@@ -291,6 +352,7 @@ class Handle:
         engine = torch.autograd.Variable._execution_engine
 
         def after_backward():
+            self._in_backward = False
             if self._error is not None:
                 self._error_shown = True
                 raise self._error
@@ -325,7 +387,8 @@ class Handle:
                     self._fail(error)
             if self._error is not None:
                 self._flying.clear()  # the engine keeps what is pending
-                self._resolve(range(len(self._step)))
+                self._resolve(self._step)
+            self._run_errand()
 
     def _take_bucket(self) -> bool:
         """Hands the next bucket to the session. Waits for one: until it comes when nothing is on
@@ -343,21 +406,64 @@ class Handle:
         if ready is None:
             self._inbox_closed = True
             return False
+        if isinstance(ready, Errand):
+            self._errand = ready
+            return True
         self._step.append(ready)
         if self._error is None:
             try:
-                self._submit(len(self._step) - 1, ready)
+                Staging.wait(ready.fetched)
+                for bucket in self._arrange(ready):
+                    self._submit(bucket)
             except BaseException as error:
                 self._fail(error)
         return True
 
-    def _submit(self, index: int, ready: ReadyBucket) -> None:
-        Staging.wait(ready.fetched)
-        element = ELEMENTS.get(ready.buffer.dtype)
+    def _run_errand(self) -> None:
+        """What the user's thread asked for, once nothing is under way any more."""
+        if self._errand is None or (self._error is None and (self._flying or self._step)):
+            return
+        errand, self._errand = self._errand, None
+        if self._error is None:
+            errand.run()
+        else:
+            errand.fail(self._error)
+
+    def _arrange(self, ready: ReadyBucket) -> list[ReadyBucket]:
+        """The buckets for the session when DDP's next one has come: this one; but in the first step
+        after a state was loaded all at once, when all are here, cut as they were in that state."""
+        if self._saved_layout is None:
+            return [ready]
+        if not ready.last:
+            return []
+        layout, self._saved_layout = self._saved_layout, None
+        given = [
+            ([] if is_foreign(bucket.buffer) else bucket.layers, bucket.buffer)
+            for bucket in self._step
+        ]
+        # Buckets that cannot be cut so go as they come: what waits moves along, by name.
+        if [layers for layers, _ in given] == layout or not fits(layout, given):
+            return self._step
+        self._recut = Recut(layout, given)
+        self._layouts = {
+            index: tuple(self._ids[name] for name, _, _ in layers)
+            for index, layers in enumerate(layout)
+        }
+        pieces = [
+            replace(ready, buffer=buffer, layers=layers, last=False, rates=None)
+            for layers, buffer in zip(layout, self._recut.buffers, strict=True)
+        ]
+        pieces[0].rates = self._step[0].rates
+        pieces[-1].last = True
+        return pieces
+
+    def _submit(self, ready: ReadyBucket) -> None:
+        index = len(self._buffers)
+        self._buffers.append(ready.buffer)
         with self._lock:
             if ready.rates is not None:
                 self._session.set_learning_rates(ready.rates)
-            if ready.buffer.is_sparse or element is None:
+            if is_foreign(ready.buffer):
                 self._session.submit_foreign(ready.last, ready.when)
                 return
             if ready.layers is not None:
@@ -365,7 +471,7 @@ class Handle:
             self._session.submit(
                 ready.buffer.data_ptr(),
                 ready.buffer.numel() * ready.buffer.element_size(),
-                element,
+                ELEMENTS[ready.buffer.dtype],
                 ready.loss_scale,
                 ready.last,
                 ready.when,
@@ -378,14 +484,14 @@ class Handle:
             if issue is None:
                 return
             if issue.collective == "foreign":
-                tensor = self._step[issue.bucket].buffer
+                tensor = self._buffers[issue.bucket]
                 tensor.div_(self._engine.ranks)  # before the sum, as DDP does
                 operation = self._engine.all_reduce(tensor, issue.text, issue.step)
             else:
                 tensor = None
                 operation = self._engine.start(issue)
                 if issue.bucket >= 0:  # its memory may be DDP's: it must live as long
-                    operation.tensors += (self._step[issue.bucket].buffer,)
+                    operation.tensors += (self._buffers[issue.bucket],)
             self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
 
     def _wait(self) -> bool:
@@ -410,7 +516,10 @@ class Handle:
             notices = self._session.take_notices() if step_ended else []
         self._looking_at = None
         self._flying.popleft()
-        self._resolve(finished)
+        if self._recut is None:
+            self._resolve([self._step[bucket] for bucket in finished])
+        elif self._recut.finish(len(finished)):
+            self._resolve(self._step)
         if step_ended:
             self._lookout.end_step(step + 1)
             self._lookout.show(notices)
@@ -420,9 +529,8 @@ class Handle:
         """All buckets of the step have come: backward waits for them, so no other can."""
         return bool(self._step) and self._step[-1].last
 
-    def _resolve(self, finished) -> None:
-        for index in finished:
-            ready = self._step[index]
+    def _resolve(self, finished: list[ReadyBucket]) -> None:
+        for ready in finished:
             if ready.future.done():
                 continue
             if ready.device_buffer is None:
@@ -430,7 +538,7 @@ class Handle:
             else:
                 self._staging.give_back(ready.buffer, ready.device_buffer, ready.future)
         if self._step_is_here() and all(ready.future.done() for ready in self._step):
-            self._step = []
+            self._step, self._buffers, self._recut = [], [], None
 
     def _position(self, flying: Flying) -> tuple[int, int, int]:
         step = self._session.step

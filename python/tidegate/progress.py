@@ -166,7 +166,7 @@ class Progress:
         found = self.behind(position)
         if found is None:
             return (
-                "The job's store does not answer, so who lags is unknown: whoever keeps it, usually "
-                "rank 0, may be the one that is lost."
+                "The job's store does not answer, so who lags is unknown: whoever keeps it, "
+                "usually rank 0, may be the one that is lost."
             )
         return found[1]

@@ -5,11 +5,11 @@ import copy
 
 import torch
 
+from . import _core
 from .errors import Error
-from .handle import to_bytes, to_tensors
 from .tasks import Task
 
-VERSION = 3
+VERSION = 4
 PARTS = ("table", "place", "losses", "modelled", "counts", "sessions", "training", "random")
 
 
@@ -59,33 +59,13 @@ def tensors_of(model: torch.nn.Module):
 # --- sessions ---
 
 
-def sessions_state(sessions: list) -> list[dict]:
-    states = []
-    for session in sessions:
-        step, residuals, memories, policy, progress = session.state()
-        states.append(
-            {
-                "step": step,
-                "residuals": to_tensors(residuals),
-                "memories": {method: to_tensors(memory) for method, memory in memories.items()},
-                "policy": policy,
-                "progress": progress,
-            }
-        )
-    return states
+def sessions_state(sessions: list) -> list[bytes]:
+    return [session.state().to_bytes() for session in sessions]
 
 
-def load_sessions(sessions: list, states: list[dict]) -> None:
-    for rank, (session, state) in enumerate(zip(sessions, states, strict=True)):
-        session.load(
-            rank,
-            len(sessions),
-            state["step"],
-            to_bytes(state["residuals"]),
-            {method: to_bytes(memory) for method, memory in state["memories"].items()},
-            state["policy"],
-            state["progress"],
-        )
+def load_sessions(sessions: list, states: list[bytes]) -> None:
+    for session, state in zip(sessions, states, strict=True):
+        session.load(_core.State.from_bytes(state))
 
 
 class Counts:

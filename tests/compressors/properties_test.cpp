@@ -634,7 +634,8 @@ TEST_P(EveryMethod, SwitchingToItAndAwayFromItLosesNothing) {
     for (std::size_t i = 0; i < kElements; ++i) {
       double waiting = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const State state = job.at(rank).state();
+        State state = job.at(rank).state();
+        state.fold();
         for (const auto& [name, residual] : state.residuals) waiting += residual[i];
       }
       const double bound = 8 * (ranks + 4) *

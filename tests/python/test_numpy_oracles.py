@@ -36,7 +36,7 @@ class Job:
         return buffers[0]
 
     def residual(self, rank: int) -> np.ndarray:
-        return np.frombuffer(self.sessions[rank].state()[1]["w"], dtype=np.float32)
+        return np.frombuffer(self.sessions[rank].state().residual("w"), dtype=np.float32)
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -94,9 +94,12 @@ def by_tidegate(rank, ranks):
     handle = attach(model, method="powersgd", rank=RANK)
     # Ours lies transposed: each column of Q is one run of memory.
     q = {name: q.t().flatten() for name, q in first_q().items()}
-    handle.load_state_dict({**handle.state_dict(), "memories": {"powersgd": q}})
+    state = handle._session.state()
+    for name, values in q.items():
+        state.set_memory("powersgd", name, values.numpy().astype("float32"))
+    handle._session.load(state)
     means = averages(model, rank)
-    assert handle.state_dict()["memories"]["powersgd"].keys() == q.keys()
+    assert handle._session.state().memories["powersgd"].keys() == q.keys()
     handle.detach()
     return means
 

@@ -162,8 +162,8 @@ def test_a_snapshot_of_something_else_is_refused():
         method="dense",
     ).snapshot()
     for wrong, text in [
-        ({}, "no snapshot of version 3"),
-        ({**taken, "version": 2}, "no snapshot of version 3"),
+        ({}, "no snapshot of version 4"),
+        ({**taken, "version": 3}, "no snapshot of version 4"),
         ({key: value for key, value in taken.items() if key != "sessions"}, "lacks sessions"),
         ({**taken, "ranks": 4}, "a snapshot of 4 ranks"),
         (other_model, "another model"),

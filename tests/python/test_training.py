@@ -12,7 +12,7 @@ from ranks import results, results_of_each
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
-from training import attach, batches, digest, mlp, sgd, train, wrap
+from training import attach, batches, digest, mlp, sgd, train, waiting, wrap
 
 import tidegate
 from tidegate import _core
@@ -325,7 +325,7 @@ def half_model(rank, ranks, dtype, method):
         optimizer.zero_grad(set_to_none=True)
         cross_entropy(model(inputs.to(dtype)).float(), targets).backward()
         optimizer.step()
-    residuals = handle.state_dict()["residuals"]
+    residuals = waiting(handle)
     handle.detach()
     assert all(r.dtype == torch.float32 for r in residuals.values())
     plain = wrap(mlp().to(dtype))
@@ -366,7 +366,7 @@ def scaled(rank, ranks, method, overflow_step):
         if step == overflow_step:
             after = digest(model)
     assert before == after, "the step with the overflow must be skipped"
-    residuals = handle.state_dict()["residuals"]
+    residuals = waiting(handle)
     assert all(torch.isfinite(r).all() for r in residuals.values())
     assert handle.stats()["skipped_steps"] == (1 if residuals else 0)
     handle.detach()
@@ -393,7 +393,7 @@ def unscaled_twin(rank, ranks, scale):
         scaler.scale(cross_entropy(model(inputs), targets)).backward()
         scaler.step(optimizer)
         scaler.update()
-    residuals = handle.state_dict()["residuals"]
+    residuals = waiting(handle)
     handle.detach()
     return digest(model), residuals
 
@@ -441,7 +441,7 @@ def schedule(rank, ranks, trace):
     policy = "schedule:levels=0 topk 0.01;5 topk 0.1;10 dense"
     handle = attach(model, method=None, ratio=None, policy=policy, trace=trace)
     train(model, sgd(model), batches(rank, 30))
-    residual = sum(float(r.square().sum()) for r in handle.state_dict()["residuals"].values())
+    residual = sum(float(r.square().sum()) for r in waiting(handle).values())
     handle.detach()
     return digest(model), residual
 

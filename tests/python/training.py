@@ -73,3 +73,12 @@ def digest(model: nn.Module) -> str:
     for parameter in model.parameters():
         sha.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
+
+
+def waiting(handle) -> dict[str, torch.Tensor]:
+    """What waits on this rank, by parameter."""
+    state = handle._session.state()
+    return {
+        name: torch.frombuffer(bytearray(state.residual(name)), dtype=torch.float32)
+        for name in state.residuals
+    }

@@ -52,7 +52,8 @@ class Play {
   // What is missing or was delivered twice, at worst.
   double imbalance() {
     for (const auto& session : sessions_) {
-      const State state = session->state();
+      State state = session->state();
+      state.fold();
       for (const auto& [layer, waiting] : state.residuals) {
         for (std::size_t i = 0; i < waiting.size(); ++i) balance_[layer][i] -= waiting[i];
       }
@@ -240,7 +241,8 @@ TEST_P(EveryStory, LeavesNothingBehindWhenDenseFollows) {
       }
     }
     for (const auto& session : sessions) {
-      const State state = session->state();
+      State state = session->state();
+      state.fold();
       for (const auto& [layer, waiting] : state.residuals) {
         EXPECT_LT(energy_of(waiting), 1e-6) << dense << ", " << layer;
       }

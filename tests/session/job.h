@@ -75,7 +75,8 @@ class Job {
 
   // What waits for a layer on one rank; empty if nothing ever has.
   Vector residual(int rank, const std::string& layer) {
-    const State state = at(rank).state();
+    State state = at(rank).state();
+    state.fold();
     const auto found = state.residuals.find(layer);
     return found == state.residuals.end() ? Vector{} : found->second;
   }

@@ -77,11 +77,14 @@ class Compressor {
   // exchange took out of it.
   virtual void restore(std::span<float> residual) { (void)residual; }
 
-  // Another method or route comes next, or a checkpoint: moves into `residual` what waits elsewhere
+  // Another method or route comes next: moves into `residual` what waits elsewhere
   // (what an owner holds back). Between steps.
   virtual void settle(std::span<float> residual) { (void)residual; }
   // Adds to `sum` what settle() would move into the residual, and leaves it where it is.
   virtual void add_held_back(std::span<float> sum) const { (void)sum; }
+  // The way back, before the first step: takes up what it finds of its own in `all`, which are all
+  // elements of the bucket.
+  virtual void hold_back(std::span<const float> all) { (void)all; }
 
   // What it keeps besides, out of and into a memory that outlives it. Called between steps, and
   // before the first one.

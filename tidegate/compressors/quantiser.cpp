@@ -141,6 +141,12 @@ void Quantiser::add_held_back(std::span<float> sum) const {
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += held_[i];
 }
 
+void Quantiser::hold_back(std::span<const float> all) {
+  const std::span<const float> mine = owned_by(place_.rank, all.size()).of(all);
+  held_.resize(mine.size());
+  std::ranges::copy(mine, held_.begin());
+}
+
 std::vector<Round> quantiser_rounds(const FeedbackCode& code, const Shape& shape,
                                     const Choice& choice) {
   const auto ranks = static_cast<std::size_t>(shape.ranks);

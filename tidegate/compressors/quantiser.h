@@ -40,6 +40,7 @@ class Quantiser : public Compressor {
   void restore(std::span<float> residual) override;
   void settle(std::span<float> residual) override;
   void add_held_back(std::span<float> sum) const override;
+  void hold_back(std::span<const float> all) override;
 
  private:
   Exchange by_all_gather(Bucket bucket, std::span<float> residual);

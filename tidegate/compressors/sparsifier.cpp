@@ -299,6 +299,13 @@ void Sparsifier::add_held_back(std::span<float> sum) const {
   }
 }
 
+void Sparsifier::hold_back(std::span<const float> all) {
+  const auto owner = static_cast<std::size_t>(place_.rank);
+  deal_ = Deal(all.size(), place_.ranks);
+  held_back_.resize(deal_.owned(owner));
+  for (std::size_t i = 0; i < held_back_.size(); ++i) held_back_[i] = all[deal_.global(owner, i)];
+}
+
 // --- rows ---
 
 std::vector<Round> sparsifier_rounds(const Shape& shape, std::size_t kept, const Choice& choice) {

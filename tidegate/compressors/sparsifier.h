@@ -26,6 +26,7 @@ class Sparsifier : public Compressor {
   void restore(std::span<float> residual) override;
   void settle(std::span<float> residual) override;
   void add_held_back(std::span<float> sum) const override;
+  void hold_back(std::span<const float> all) override;
 
  protected:
   // residual += gradient; moves up to `kept` entries out of it into chosen_. If `sent` is bf16

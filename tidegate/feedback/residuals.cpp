@@ -59,10 +59,12 @@ bool Residuals::holds(const Layers& layers) const {
                              [&](const Layer& layer) { return homes_.contains(layer.name); });
 }
 
-void Residuals::drop(const std::string& layer) {
+std::span<float> Residuals::of(const std::string& layer) const {
   const auto home = homes_.find(layer);
-  if (home != homes_.end()) std::ranges::fill(home->second.values(), 0.0f);
+  return home == homes_.end() ? std::span<float>{} : home->second.values();
 }
+
+void Residuals::drop(const std::string& layer) { std::ranges::fill(of(layer), 0.0f); }
 
 void Residuals::check(const std::string& layer, std::size_t elements) const {
   const auto home = homes_.find(layer);

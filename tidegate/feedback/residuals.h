@@ -31,6 +31,9 @@ class Residuals {
   // True if anything has ever waited for one of these layers.
   bool holds(const Layers& layers) const;
 
+  // What waits for this layer; empty if nothing ever has.
+  std::span<float> of(const std::string& layer) const;
+
   // What waits for this layer, if anything ever has, will never be sent.
   void drop(const std::string& layer);
 

@@ -335,6 +335,11 @@ void BucketAverage::settle() {
   for (const Part& part : parts_) part.average->settle();
 }
 
+void BucketAverage::save(std::map<std::string, Memory>& memories,
+                         std::vector<HeldBack>& held_back) const {
+  for (const Part& part : parts_) part.average->save(memories, held_back);
+}
+
 void BucketAverage::forget() {
   for (const Part& part : parts_) part.average->forget();
 }

@@ -71,9 +71,10 @@ class BucketAverage {
   // Its layers may go to other buckets now: nothing is kept here any more.
   void retire();
 
-  // Everything that is kept for this bucket goes where a checkpoint, or another bucket, finds it.
-  // Between steps.
+  // Everything that is kept for this bucket goes where another bucket finds it. Between steps.
   void settle();
+  // Adds what settle() would move, for a checkpoint, and leaves it where it is.
+  void save(std::map<std::string, Memory>& memories, std::vector<HeldBack>& held_back) const;
 
   // Of all parts together.
   const Report& report() const { return report_; }

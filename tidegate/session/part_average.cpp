@@ -36,6 +36,7 @@ void PartAverage::begin_step(const Choice& choice, const Wanted& wanted) {
   before_release_.resize(0);
   took_from_residual_ = false;
   bind_residual(choice);
+  join_held_back(choice);
   // Before anything looks at what waits: what the last method holds back waits too.
   if (compressor_ && !fits(choice)) {
     settle();
@@ -189,6 +190,11 @@ Compressor& PartAverage::compressor_for(const Choice& choice, Place place) {
   if (!compressor_) {
     compressor_ = choice.method->make(place, shared_.workers);
     compressor_->recall(layers_, shared_.memories[std::string(choice.method->name)]);
+    std::erase_if(shared_.held_back, [&](const HeldBack& held) {
+      const bool ours = held.held_by(layers_, choice);
+      if (ours) compressor_->hold_back(held.spread_out(elements_of(layers_)));
+      return ours;
+    });
   }
   choice_ = choice;
   return *compressor_;
@@ -203,10 +209,37 @@ void PartAverage::settle() {
   compressor_->remember(layers_, shared_.memories[std::string(choice_.method->name)]);
 }
 
+void PartAverage::save(std::map<std::string, Memory>& memories,
+                       std::vector<HeldBack>& held_back) const {
+  if (!compressor_) return;
+  compressor_->remember(layers_, memories[std::string(choice_.method->name)]);
+  if (!bound() || choice_.route != Route::owner) return;
+  std::vector<float> held(residual_.size());
+  compressor_->add_held_back(held);
+  held_back.push_back(make_held_back(layers_, choice_, held));
+}
+
 void PartAverage::drop(const std::string& layer) {
   settle();  // what an owner holds back of it is dropped too
   shared_.residuals.drop(layer);
   estimated_ = true;
+}
+
+// What was loaded of it, and is not for the method that comes next to take up, waits like the rest.
+void PartAverage::join_held_back(const Choice& choice) {
+  if (!bound()) return;
+  std::erase_if(shared_.held_back, [&](const HeldBack& held) {
+    if (held.held_by(layers_, choice) || !held.touches(layers_)) return false;
+    std::size_t elements = 0;
+    for (const std::string& layer : held.layers) elements += shared_.residuals.of(layer).size();
+    const std::vector<float> all = held.spread_out(elements);
+    const float* next = all.data();
+    for (const std::string& layer : held.layers) {
+      for (float& waiting : shared_.residuals.of(layer)) waiting += *next++;
+    }
+    estimated_ = true;
+    return true;
+  });
 }
 
 void PartAverage::forget() {

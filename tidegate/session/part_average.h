@@ -3,8 +3,10 @@
 // them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tidegate/base/buffer.h"
@@ -13,12 +15,6 @@
 #include "tidegate/session/shared.h"
 
 namespace tidegate {
-
-// Neighbouring layers of one part, in the bucket.
-struct Run {
-  std::size_t offset = 0;
-  std::size_t elements = 0;
-};
 
 // What the policy wants to know of a step, beyond what is free.
 struct Wanted {
@@ -60,8 +56,10 @@ class PartAverage {
 
   // Everything that is kept has been replaced from outside: look for it anew.
   void forget();
-  // Everything that is kept goes where a checkpoint, or another part, finds it. Between steps.
+  // Everything that is kept goes where another part finds it. Between steps.
   void settle();
+  // Adds what settle() would move, for a checkpoint, and leaves it where it is.
+  void save(std::map<std::string, Memory>& memories, std::vector<HeldBack>& held_back) const;
 
   // What waits for this layer will never be sent. Between steps.
   void drop(const std::string& layer);
@@ -85,6 +83,7 @@ class PartAverage {
   bool fits(const Choice& choice) const;  // compressor_ was made for it
   Compressor& compressor_for(const Choice& choice, Place place);
   void bind_residual(const Choice& choice);
+  void join_held_back(const Choice& choice);
   void unbind();
 
   const int rank_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
 #include "tidegate/base/half.h"
@@ -49,26 +48,6 @@ std::size_t checked_threads(int threads) {
     fail(Fault::config, "threads ", threads, ": must be between 1 and ", kMostThreads);
   }
   return static_cast<std::size_t>(threads);
-}
-
-// What stands for the sums of a window among the memories of a state. No method has this name.
-constexpr const char* kWindowSums = "window sums";
-// In State::progress.
-constexpr const char* kEpochs = "epochs";
-constexpr const char* kRates = "learning rates";
-constexpr const char* kWindow = "window";
-
-// Every bit of the numbers counts: two policies that differ in the last one may part ways.
-std::uint64_t hash_of_notes(const Notes& notes) {
-  std::string bytes;
-  for (const auto& [key, numbers] : notes) {
-    bytes += concat(key, ' ', numbers.size(), ' ');
-    for (const double number : numbers) {
-      const auto bits = std::bit_cast<std::array<char, sizeof number>>(number);
-      bytes.append(bits.begin(), bits.end());
-    }
-  }
-  return hash_of(bytes);
 }
 
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
@@ -614,88 +593,6 @@ std::string Session::layout() const {
     }
   }
   return text;
-}
-
-State Session::state() {
-  if (pipeline_ || !submitted_.empty()) {
-    fail(Fault::checkpoint, "a state can only be saved between two steps");
-  }
-  for (const auto& bucket : buckets_) bucket->settle();
-  State state{.place = place_,
-              .step = step_,
-              .residuals = {},
-              .memories = shared_.memories,
-              .policy = policy_->remember(),
-              .progress = progress()};
-  state.memories[kWindowSums] = windows_.sums();
-  std::erase_if(state.memories, [](const auto& memory) { return memory.second.empty(); });
-  shared_.residuals.for_each([&](const std::string& name, std::span<const float> values) {
-    state.residuals[name].assign(values.begin(), values.end());
-  });
-  return state;
-}
-
-void Session::load(const State& state) {
-  if (state.place.rank != place_.rank || state.place.ranks != place_.ranks) {
-    fail(Fault::checkpoint, "this is the state of rank ", state.place.rank, " of ",
-         state.place.ranks, ", but this is rank ", place_.rank, " of ", place_.ranks,
-         "; every rank must load what it saved itself");
-  }
-  if (pipeline_ || !submitted_.empty()) {
-    fail(Fault::checkpoint, "a state can only be loaded between two steps");
-  }
-  for (const auto& [name, values] : state.residuals) {
-    shared_.residuals.check(name, values.size());
-    check_layer(name, values.size());
-  }
-  for (const auto& bucket : buckets_) bucket->forget();
-  shared_.residuals.clear();
-  for (const auto& [name, values] : state.residuals) shared_.residuals.load(name, values);
-  shared_.memories = state.memories;
-  shared_.memories.erase(kWindowSums);
-  step_ = state.step;
-  policy_->recall(state.policy);
-  resumed_ = state.policy;
-  loaded_ = concat("that of step ", step_, " with notes ", hash_of_notes(state.policy));
-  agreed_with_peers_ = false;
-  load_progress(state);
-  statistics_.restart(step_);
-  learned_.restart();
-  stragglers_ = {};
-  present_.clear();  // routes are chosen anew
-  step_began_ = 0;   // what lies between is no step
-  last_record_seconds_ = 0;
-}
-
-Notes Session::progress() const {
-  return {{kEpochs, {static_cast<double>(epochs_)}},
-          {kRates, rates_.remember()},
-          {kWindow, windows_.progress()}};
-}
-
-// A state of a session that noted none of it starts all of it anew.
-void Session::load_progress(const State& state) {
-  const auto numbers = [&](const char* key) {
-    const auto found = state.progress.find(key);
-    return found == state.progress.end() ? std::vector<double>{} : found->second;
-  };
-  const std::vector<double> epochs = numbers(kEpochs);
-  epochs_ = epochs.empty() ? 0 : static_cast<std::uint64_t>(epochs.front());
-  rates_.recall(numbers(kRates));
-  const auto sums = state.memories.find(kWindowSums);
-  windows_.load(sums == state.memories.end() ? Memory{} : sums->second, numbers(kWindow));
-}
-
-// Of a layer that has been laid out, though nothing waits for it yet.
-void Session::check_layer(const std::string& name, std::size_t elements) const {
-  for (const auto& bucket : buckets_) {
-    for (const Layer& layer : bucket->layers()) {
-      if (layer.name == name && layer.elements != elements) {
-        fail(Fault::checkpoint, "parameter \"", name, "\" has ", layer.elements,
-             " elements, its saved residual ", elements);
-      }
-    }
-  }
 }
 
 void Session::note_fault(const Error& error) {

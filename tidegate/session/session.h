@@ -29,6 +29,7 @@
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/rate_drops.h"
+#include "tidegate/session/state.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/stragglers.h"
 #include "tidegate/session/trace.h"
@@ -67,17 +68,6 @@ struct Totals {
   // Steps with a NaN or Inf: seen while something may be waiting, and in fp16.
   std::int64_t skipped_steps = 0;
   std::map<int, std::int64_t> roots;  // how often a rank's selection was used for all, by rank
-};
-
-// What must survive a restart, by layer name. Of one rank.
-struct State {
-  Place place;
-  std::int64_t step = 0;
-  std::map<std::string, std::vector<float>> residuals;
-  // Of methods that keep more, by their name; and the sums of the window, see kWindowSums.
-  std::map<std::string, Memory> memories;
-  Notes policy;    // what it remembers
-  Notes progress;  // epochs, learning rates, the window that was begun
 };
 
 class Session {
@@ -156,9 +146,11 @@ class Session {
   static constexpr const char* kOtherChoices = "other choices";
   const std::map<std::string, std::int64_t>& choices() const { return choice_counts_; }
 
-  // Moves everything that waits to where a checkpoint finds it; the job goes on from there as one
-  // that has loaded it would. Between two steps.
-  State state();
+  // Everything that later steps depend on. Changes nothing, so a job that saves gives the same bits
+  // as one that does not. Between two steps.
+  State state() const;
+  // Goes on as the session that gave it would have. Its own, or a mean (session/resize.h). All or
+  // nothing: after an Error{checkpoint} the session is as it was.
   void load(const State& state);
 
   // For the trace: the driver ran into an error; the job has come to its end.
@@ -193,6 +185,7 @@ class Session {
   void note_overflow();
   Notes progress() const;
   void load_progress(const State& state);
+  void check_fits(const State& state) const;
   void check_layer(const std::string& name, std::size_t elements) const;
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
