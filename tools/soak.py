@@ -55,9 +55,13 @@ WAYS = [
 ]
 
 
+def way(step: int, bucket: int) -> Choice:
+    """Another for every bucket every few steps, the same on all ranks."""
+    return WAYS[(step // 3 + 5 * bucket) % len(WAYS)]
+
+
 def restless(question) -> Choice:
-    """Another way for every bucket every few steps, the same on all ranks."""
-    return WAYS[(question.step // 3 + 5 * question.bucket) % len(WAYS)]
+    return way(question.step, question.bucket)
 
 
 def megabytes() -> float:
@@ -132,7 +136,9 @@ class Lockstep:
             given = torch.stack([gradients[rank][bucket].double() for rank in range(RANKS)])
             if lost and bucket == 0:
                 given[1][3] = 0  # what was NaN there never came in
-            self.given[bucket] += given.mean(0)
+            # Of a step that is lost, dense keeps nothing; all others keep everything.
+            if not lost or way(step, bucket).method != "dense":
+                self.given[bucket] += given.mean(0)
             if not lost:
                 self.delivered[bucket] += mean.double()
         self.skipped += lost

@@ -34,6 +34,7 @@ from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
+LINGER = 0.5  # seconds
 SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
 OUT_OF_MEMORY = (
@@ -560,6 +561,8 @@ class Handle:
         else:  # not the network's fault: it keeps its type
             failure = error
             failure.add_note(text)
+        if self._engine.rank == 0:  # it may keep the store: the others should find it there
+            time.sleep(LINGER)
         self._error = failure
 
     def _describe_failure(self, error: BaseException) -> str:
