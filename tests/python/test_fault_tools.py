@@ -14,11 +14,11 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_faults_that_take_no_time_out_end_as_they_must():
-    done = run("faults.py", "--only", "caught,memory")
+def test_a_fault_that_takes_no_time_out_ends_as_it_must():
+    done = run("faults.py", "--only", "caught")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of 2 faults ended as they must" in done.stdout
-    assert done.stdout.count("ended with equal bits") == 2
+    assert "1 of 1 faults ended as they must" in done.stdout
+    assert "ended with equal bits" in done.stdout
 
 
 def test_unknown_faults_are_an_error():
@@ -28,7 +28,7 @@ def test_unknown_faults_are_an_error():
 
 
 def test_a_short_soak_finds_nothing():
-    done = run("soak.py", "--lockstep", "1100", "--processes", "60")
+    done = run("soak.py", "--lockstep", "510", "--processes", "40")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 lost steps" in done.stdout
     assert "ranks equal; exit codes [0, 0]" in done.stdout
