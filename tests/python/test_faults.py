@@ -104,7 +104,7 @@ def goes_on_after_an_error(rank, ranks):
 
 
 def test_an_error_stays():
-    outcome = run_ranks(goes_on_after_an_error, 2, limit=40)[0]
+    outcome = run_ranks(goes_on_after_an_error, 2, limit=90)[0]
     assert outcome.result in (["peer", "peer"], ["timeout", "timeout"]), outcome
 
 
