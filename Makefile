@@ -23,8 +23,8 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup build cpp package test ctest asan tsan sanitize check-all fuzz demo bench lint \
-  format clean
+.PHONY: help setup build cpp package test ctest asan tsan sanitize check-all fuzz demo bench faults soak \
+  lint format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,12 @@ demo: package ## show what Tidegate does, on this machine
 bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
+
+faults: package ## break jobs in every way we know, and see what becomes of them (3 minutes)
+	@cd tools && ../$(VENV)/python faults.py
+
+soak: package ## run for long and look for what only time shows (15 minutes)
+	@$(VENV)/python tools/soak.py
 
 lint: setup ## check format, Python code and the direction of includes
 	@$(VENV)/clang-format --dry-run --Werror --ferror-limit=1 $(cpp_files) || $(advise_format)

@@ -226,6 +226,8 @@ void bind_session(nb::module_& module) {
            [](Session& self, std::string_view kind, const std::string& text) {
              self.note_fault(Error(fault_of(kind), text));
            })
+      .def("note_slow", &Session::note_slow, "text"_a)
+      .def("take_notices", &Session::take_notices)
       .def("note_end", &Session::note_end);
 
   nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.",

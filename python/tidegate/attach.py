@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import torch
 import torch.distributed as dist
@@ -367,28 +368,39 @@ def _trace_path(trace, rank: int) -> str:
 
 
 def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:
-    """Raises the same error on every rank if any rank is mistaken or differs from rank 0."""
+    """Raises the same error on every rank if any rank is mistaken or differs from the others."""
     table = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()]
-    everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__, scale))
+    mine = {
+        "settings": fingerprint,
+        "parameters": table,
+        "versions": f"tidegate {version('tidegate')}; torch {torch.__version__}",
+        "loss scale": scale,
+        "timeout": engine.timeout,
+    }
+    everyone = engine.gather_objects((mistake, mine))
     mistaken = [(rank, said[0]) for rank, said in enumerate(everyone) if said[0]]
     if mistaken:
         ranks = ", ".join(str(rank) for rank, _ in mistaken)
         kind, text = mistaken[0][1]
         prefix = "" if len(mistaken) == engine.ranks else f"rank {ranks}: "
         raise Error(kind, prefix + text)
-    for rank, said in enumerate(everyone):
-        for what, theirs, ours in zip(
-            ("settings", "parameters", "torch", "loss scale"),
-            said[1:],
-            everyone[0][1:],
-            strict=True,
-        ):
-            if theirs != ours:
-                raise Error(
-                    "config",
-                    f"rank {rank} has other {what} than rank 0: {_difference(theirs, ours)}; "
-                    "every rank must attach the same model with the same arguments",
-                )
+    for what in mine:
+        _compare(what, [said[1].get(what) for said in everyone])
+
+
+def _compare(what: str, values: list) -> None:
+    usual = max(values, key=values.count)  # the first of those that most ranks have
+    odd = [rank for rank, value in enumerate(values) if value != usual]
+    if not odd:
+        return
+    who, whose = f"rank {odd[0]}", f"rank {values.index(usual)}"
+    several = f"ranks {', '.join(map(str, odd))} have" if len(odd) > 1 else f"{who} has"
+    raise Error(
+        "config",
+        f"{several} other {what} than {whose}: {f'{who} ' if len(odd) > 1 else ''}"
+        f"{_difference(values[odd[0]], usual)}; every rank must attach the same model with the "
+        "same arguments, and run the same versions",
+    )
 
 
 def _difference(theirs, ours) -> str:
@@ -396,4 +408,9 @@ def _difference(theirs, ours) -> str:
         only = [entry for entry in theirs if entry not in ours][:1]
         missing = [entry for entry in ours if entry not in theirs][:1]
         return f"{only} instead of {missing}" if only or missing else "the same in another order"
+    if isinstance(ours, str):
+        their_parts, our_parts = theirs.split("; "), ours.split("; ")
+        if len(their_parts) == len(our_parts):  # only what differs
+            pairs = [pair for pair in zip(their_parts, our_parts, strict=True) if len({*pair}) > 1]
+            theirs, ours = ("; ".join(part) for part in zip(*pairs, strict=True))
     return f"[{theirs}] instead of [{ours}]"

@@ -62,7 +62,10 @@ def tell(trace: dict) -> list[dict]:
         if each["finite"] is False:
             add(step, "skipped", "a result was NaN or Inf: every bucket took back what it sent")
     for fault in trace["faults"]:
-        add(fault["step"], "fault", f"{fault['fault']} error: {fault['text']}")
+        if fault["fault"] == "slow":
+            add(fault["step"], "slow", fault["text"])
+        else:
+            add(fault["step"], "fault", f"{fault['fault']} error: {fault['text']}")
     if trace["incomplete"]:
         last = trace["steps"][-1]["step"] if trace["steps"] else 0
         add(last, "fault", trace["incomplete"])
@@ -118,7 +121,7 @@ def summarise(trace: dict) -> dict:
         "network": steps[-1]["network"] if steps else None,
         "skipped_steps": sum(each["finite"] is False for each in steps),
         "ended": trace["end"] is not None,
-        "faults": len(trace["faults"]),
+        "faults": sum(fault["fault"] != "slow" for fault in trace["faults"]),
     }
 
 

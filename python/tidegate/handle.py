@@ -26,6 +26,7 @@ from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errand import Errand
 from .errors import Error
 from .flush import flush
+from .lookout import Lookout
 from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
 from .recut import Layers, Layout, Recut, fits
@@ -33,9 +34,13 @@ from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
-LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
-SETTLE = 1.7  # seconds after which every rank that waits has said where it is (see Progress)
+LINGER = 0.5  # seconds
+SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
+OUT_OF_MEMORY = (
+    "this process is out of memory: what waits to be sent takes as much as all gradients in fp32. "
+    "Start fewer processes on this machine, or take a method that keeps nothing back, such as bf16"
+)
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -123,6 +128,7 @@ class Handle:
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
+        self._lookout = Lookout(self._progress, session.note_slow)
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
@@ -530,8 +536,7 @@ class Handle:
         if not flying.operation.done(STEP_OF_WAIT if nothing_can_come else 0.0):
             if self._stopping.is_set():
                 raise Error("peer", "the process ends while a collective is under way")
-            if time.monotonic() - flying.operation.began > LONG_WAIT:
-                self._progress.note_sometimes(self._position(flying))
+            self._lookout.wait(self._position(flying), flying.operation.began)
             self._looking_at = None
             return False
         finite = flying.foreign is None or is_finite(flying.foreign)
@@ -540,6 +545,7 @@ class Handle:
             self._session.complete(flying.bucket, flying.round, finite, flying.operation.prompt)
             finished = self._session.take_finished()
             step_ended = self._session.step != step
+            notices = self._session.take_notices() if step_ended else []
         self._looking_at = None
         self._flying.popleft()
         if self._recut is None:
@@ -547,7 +553,8 @@ class Handle:
         elif self._recut.finish(len(finished)):
             self._resolve(self._step)
         if step_ended:
-            self._progress.note_sometimes((step + 1, 0, 0))
+            self._lookout.end_step(step + 1)
+            self._lookout.show(notices)
         return True
 
     def _step_is_here(self) -> bool:
@@ -585,29 +592,37 @@ class Handle:
         else:  # not the network's fault: it keeps its type
             failure = error
             failure.add_note(text)
+        if self._engine.rank == 0:  # it may keep the store: the others should find it there
+            time.sleep(LINGER)
         self._error = failure
 
     def _describe_failure(self, error: BaseException) -> str:
         kind = error.kind if isinstance(error, Error) else type(error).__name__
-        text = str(error) or repr(error)
+        text = OUT_OF_MEMORY if isinstance(error, MemoryError) else str(error) or repr(error)
         who = f"rank {self._engine.rank} of {self._engine.ranks}"
         flying = self._looking_at
         if flying is None:
             step = self._session.step
-            self._progress.note((step, 0, 0), kind)
+            self._progress.tell_failure((step, 0, 0), kind, "", text)
             return f"{who}, step {step}: {text}"
         position = self._position(flying)
         what = "statistics round" if flying.bucket < 0 else f"bucket {flying.bucket}"
         waited = time.monotonic() - flying.operation.began
-        self._progress.note(position, f"{kind} in {flying.operation.text}")
+        self._progress.tell_failure(position, kind, f" in {flying.operation.text}", text)
         text = (
             f"{who} gave up in step {position[0]}, {what}, round {flying.round}, "
-            f"{flying.operation.text}, after {waited:.1f} s: {text}."
+            f"{flying.operation.text}, after {waited:.1f} s: {text.rstrip('.')}."
         )
         if kind not in ("peer", "timeout"):
             return text
-        # A broken connection is seen at once; give the healthy ranks time to say where they are.
-        time.sleep(max(0.0, SETTLE - waited))
+        cause = self._progress.find_cause(position)
+        if cause is None and waited < SETTLE:
+            # A broken connection is seen at once; give the other ranks time to say what they know.
+            time.sleep(SETTLE - waited)
+            cause = self._progress.find_cause(position)
+        if cause is not None:
+            known = "" if cause.text in text else f" {cause.text}."
+            return f"{text}{known} Look at the log of that rank first."
         return (
             f"{text} {self._progress.laggards(position)} Look at the logs of those ranks first; if "
             f"they were only slow, attach with a timeout above {self._engine.timeout:g} s."
@@ -623,5 +638,7 @@ class Handle:
         if self._thread.is_alive():
             self._stopping.set()
             self._thread.join(JOIN)
+        if self._error is None:
+            self._progress.tell_leave(self._session.step)
         self._session.note_end()
         self._engine.close(exiting, keep=(self._session, self))

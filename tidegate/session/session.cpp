@@ -247,6 +247,11 @@ void Session::learn() {
     if (!settings_.trace) continue;
     settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
   }
+  if (!agreed_ || settings_.modelled) return;
+  if (auto notice = stragglers_.see(*agreed_)) {
+    note_slow(*notice);
+    notices_.push_back(std::move(*notice));
+  }
 }
 
 // What the policy is told before it is asked.
@@ -411,7 +416,11 @@ void Session::finish_step() {
     record.bytes_sent += bucket.bytes_sent;
   }
   figures_.watched = residuals_in_use() || windows_.wanted();
-  if (figures_.watched) settle_residuals();
+  if (figures_.watched) {
+    settle_residuals();
+  } else {
+    note_overflow();
+  }
   sum_up();
   note_buckets();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
@@ -489,6 +498,22 @@ void Session::settle_residuals() {
   }
   figures_.record.finite = 0;
   ++totals_.skipped_steps;
+}
+
+// fp16 overflows where fp32 does not, and shows it for free. Nothing waits that could be put back.
+void Session::note_overflow() {
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    if (buckets_[i]->report().finite) continue;
+    if (totals_.skipped_steps == 0) {
+      notices_.push_back(concat("the mean of bucket ", i, " in step ", step_,
+                                " is Inf or NaN: fp16 holds numbers up to 65504, the loss scale "
+                                "included. Use a GradScaler (scaler=), a smaller scale, or bf16"));
+    }
+    figures_.watched = true;
+    figures_.record.finite = 0;
+    ++totals_.skipped_steps;
+    return;
+  }
 }
 
 void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
@@ -586,6 +611,10 @@ std::string Session::layout() const {
 
 void Session::note_fault(const Error& error) {
   if (settings_.trace) settings_.trace(fault_event(step_, name(error.kind()), error.what()));
+}
+
+void Session::note_slow(std::string_view text) {
+  if (settings_.trace) settings_.trace(fault_event(step_, "slow", text));
 }
 
 void Session::note_end() {

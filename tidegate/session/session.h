@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tidegate/base/clock.h"
@@ -30,6 +31,7 @@
 #include "tidegate/session/rate_drops.h"
 #include "tidegate/session/state.h"
 #include "tidegate/session/statistics_round.h"
+#include "tidegate/session/stragglers.h"
 #include "tidegate/session/trace.h"
 #include "tidegate/session/window_sums.h"
 
@@ -60,10 +62,11 @@ struct Totals {
   double compress_seconds = 0;
   double wire_seconds = 0;
   double decode_seconds = 0;
-  double exchange_seconds = 0;     // first bucket ready to last bucket done
-  double gradient_energy = 0;      // of the last step
-  double residual_energy = 0;      // of the last step
-  std::int64_t skipped_steps = 0;  // steps with a NaN or Inf, seen while something may be waiting
+  double exchange_seconds = 0;  // first bucket ready to last bucket done
+  double gradient_energy = 0;   // of the last step
+  double residual_energy = 0;   // of the last step
+  // Steps with a NaN or Inf: seen while something may be waiting, and in fp16.
+  std::int64_t skipped_steps = 0;
   std::map<int, std::int64_t> roots;  // how often a rank's selection was used for all, by rank
 };
 
@@ -152,6 +155,10 @@ class Session {
 
   // For the trace: the driver ran into an error; the job has come to its end.
   void note_fault(const Error& error);
+  // Likewise: some rank keeps the others waiting, which is no error yet.
+  void note_slow(std::string_view text);
+  // Sentences for the user since the last call; the same on all ranks.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   void note_end();
 
  private:
@@ -176,6 +183,7 @@ class Session {
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void count_choice(const Choice& choice);
   void settle_residuals();
+  void note_overflow();
   Notes progress() const;
   void check_fits(const State& state) const;
   void check_layer(const std::string& name, std::size_t elements) const;
@@ -194,6 +202,8 @@ class Session {
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
   Learned learned_;
+  Stragglers stragglers_;
+  std::vector<std::string> notices_;
   CodecSpeeds speeds_;
   WindowSums windows_;
   RateDrops rates_;
