@@ -2,11 +2,11 @@
 #include "tidegate/session/trace.h"
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
+#include "tidegate/session/trace_file.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -93,12 +93,8 @@ Json network_json(const Network& network) {
 }  // namespace
 
 TraceSink trace_to_file(const std::string& path) {
-  const auto file = std::make_shared<std::ofstream>(path, std::ios::trunc);
-  if (!*file) {
-    fail(Fault::config, "cannot write the trace to \"", path,
-         "\"; name a file in a folder that exists and is writable");
-  }
-  return [file](std::string_view line) { *file << line << '\n' << std::flush; };
+  const auto file = std::make_shared<TraceFile>(path);
+  return [file](std::string_view line) { file->write(line); };
 }
 
 std::vector<Choice> BucketFigures::choices() const {
@@ -125,18 +121,22 @@ std::string start_event(const Start& start) {
   json["depth"] = start.depth;
   if (!start.emulated.empty()) json["emulated_link"] = start.emulated;  // then all times are
   if (start.modelled) json["modelled"] = true;
+  if (start.part > 0) json["part"] = start.part;
   json["wire_version"] = wire::kVersion;
   return dump(json);
 }
 
-std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next) {
+std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next,
+                       std::optional<double> critical) {
   Json json = event("step", figures.step);
   json["exchange_ms"] = milliseconds(figures.seconds);
-  json["step_ms"] = milliseconds(figures.record.step_seconds);
+  json["step_ms"] = milliseconds(figures.record.step_seconds);  // of the step before, as the next
+  json["compute_ms"] = milliseconds(figures.record.compute_seconds);
   json["ms"] = phases_json(figures.record.compress_seconds, figures.record.wire_seconds,
                            figures.record.decode_seconds);
   json["bytes_sent"] = figures.record.bytes_sent;
   json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
+  if (critical) json["critical"] = *critical;
   if (next.batches != 1) json["batches"] = next.batches;
   if (next.rate_scale != 1) json["rate_scale"] = next.rate_scale;
   for (const BucketFigures& bucket : figures.buckets)
@@ -174,6 +174,13 @@ std::string network_event(std::int64_t step, const Network& network, std::string
   Json json = event("decision", step);
   json["network"] = network_json(network);
   json["reason"] = reason;
+  return dump(json);
+}
+
+std::string log_event(std::int64_t step, const UserFigures& figures) {
+  Json json = event("log", step);
+  json["figures"] = Json::object();
+  for (const auto& [name, value] : figures) json["figures"][name] = to_json(value);
   return dump(json);
 }
 
