@@ -23,10 +23,11 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup build cpp package test ctest asan tsan sanitize demo bench lint format clean
+.PHONY: help setup build cpp package test ctest asan tsan sanitize check-all fuzz demo bench lint \
+  format clean
 
 help: ## list the targets
-	@awk -F ':.* ## ' '/^[a-z]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what is missing: system packages, .venv
 	@tools/setup.sh
@@ -79,6 +80,15 @@ sanitize: tsan ## build and run the C++ tests with sanitizers, for every instruc
 	@$(CMAKE) --preset asan-all-targets >/dev/null
 	@$(CMAKE) --build --preset asan-all-targets
 	@$(CTEST) --preset asan-all-targets
+
+# The thread sanitizer over all C++ tests, where `make test` takes those with threads only.
+check-all: test sanitize ## all tests, all sanitizers over the whole C++ suite, and fuzzing (an hour)
+	@$(CMAKE) --build build/tsan
+	@$(CTEST) --test-dir build/tsan --output-on-failure
+	@tools/fuzz.sh 60
+
+fuzz: ## run every fuzz target with libFuzzer, a minute each; needs clang (tools/fuzz.sh for more)
+	@tools/fuzz.sh 60
 
 demo: package ## show what Tidegate does, on this machine
 	@$(VENV)/tidegate demo

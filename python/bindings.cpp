@@ -22,6 +22,7 @@
 #include "python/issue.h"
 #include "tidegate/comm/threads.h"
 #include "tidegate/compressors/candidates.h"
+#include "tidegate/kernels/instruction_sets.h"
 #include "tidegate/network/link_schedule.h"
 #include "tidegate/session/lockstep.h"
 #include "tidegate/session/modelled.h"
@@ -332,6 +333,8 @@ void bind_session(nb::module_& module) {
 }
 
 void bind_tables(nb::module_& module) {
+  module.def("instruction_sets", &instruction_sets,
+             "For which kernels were compiled and which this machine has, best first.");
   module.def("methods", [] {
     nb::list rows;
     for (const Method& method : methods()) {

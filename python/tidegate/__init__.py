@@ -11,9 +11,20 @@ from . import policies
 from .attach import attach
 from .errors import Error
 from .handle import Handle
+from .launchers import set_rendezvous
 from .own_policy import Choice, Decision
 from .tasks import Task
 from .virtual_cluster import VirtualCluster
 
 __version__ = version("tidegate")
-__all__ = ["Choice", "Decision", "Error", "Handle", "Task", "VirtualCluster", "attach", "policies"]
+__all__ = [
+    "Choice",
+    "Decision",
+    "Error",
+    "Handle",
+    "Task",
+    "VirtualCluster",
+    "attach",
+    "policies",
+    "set_rendezvous",
+]

@@ -28,7 +28,11 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 if it failed, 2 if it was given wrongly."""
     parser = make_parser()
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        for word in argv:
+            if not is_text(word):
+                parser.error(f"{word!r} is not UTF-8 text")
         arguments = parser.parse_args(argv)
     except SystemExit as done:  # --help, --version or a mistake, told already
         return done.code
@@ -50,6 +54,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
+def is_text(word: str) -> bool:
+    """Whether it came in as UTF-8; Python keeps other bytes in words that nothing else can read."""
+    try:
+        word.encode()
+        return True
+    except UnicodeEncodeError:
+        return False
+
+
 def make_parser() -> Parser:
     parser = Parser(
         prog="tidegate",
@@ -67,6 +80,7 @@ def make_parser() -> Parser:
     add_replay(commands)
     add_report(commands)
     add_export(commands)
+    add_doctor(commands)
     add_methods(commands)
     add_table(
         commands, "policies", "list the rules that choose a method and a level", show_policies
@@ -323,6 +337,26 @@ def add_bench(commands) -> None:
     parser.set_defaults(run=run_bench)
 
 
+def add_doctor(commands) -> None:
+    summary = "look for what slows down or breaks jobs on this machine, and say what to do"
+    parser = commands.add_parser(
+        "doctor",
+        help=summary,
+        description="Looks at the installation, the processor, the launcher's variables, the "
+        "interface that gloo\nwould take, time-outs, threads per rank, huge pages; then tests all "
+        "methods, and two ranks on\nthis machine (some seconds). Every finding comes with advice. "
+        "Exit code 1 if there is an error.",
+        epilog="Examples:\n"
+        "  tidegate doctor\n"
+        "  torchrun --nproc_per_node 2 -m tidegate doctor --no-self-test   as a rank sees it\n"
+        "  tidegate doctor --json - | python3 -m json.tool",
+    )
+    parser.add_argument("--no-self-test", action="store_true", help="only look")
+    parser.add_argument("--quiet", action="store_true", help="only errors and warnings")
+    add_json(parser)
+    parser.set_defaults(run=run_doctor)
+
+
 def add_explain(commands) -> None:
     summary = "tell the story of a run, from its trace"
     parser = commands.add_parser(
@@ -469,6 +503,12 @@ def run_probe(arguments) -> int:
     from . import probe
 
     return probe.run(arguments)
+
+
+def run_doctor(arguments) -> int:
+    from . import doctor
+
+    return doctor.run(arguments)
 
 
 def run_explain(arguments) -> int:

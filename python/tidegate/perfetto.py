@@ -5,6 +5,9 @@ One process per phase (compute, compress, wire, decode), in it one lane per buck
 when a bucket was ready, when each of its collectives was issued and arrived, and when it was done:
 
     ready ... [compress] issue [wire] arrive [decode] issue [wire] arrive [decode] done
+
+A modelled run has no such moments, only how long each phase of a bucket takes: there buckets follow
+each other on the wire.
 """
 
 from .report_figures import Row
@@ -25,9 +28,12 @@ def timeline(trace: dict, of_steps: list[Row], keep) -> list[dict]:
                 computed = row.elapsed + max(ready)
                 name = f"computing for step {row.step}"
                 events.append(slice_of("compute", 0, name, idle_from, computed, {}))
-            for bucket in range(len(each["buckets"])):
-                events += bucket_slices(row, each, bucket)
-        idle_from = row.elapsed + each["exchange_seconds"]
+            if trace["start"]["modelled"]:
+                events += modelled_slices(row, each)
+            else:
+                for bucket in range(len(each["buckets"])):
+                    events += bucket_slices(row, each, bucket)
+        idle_from = row.elapsed + max(0.0, each["exchange_seconds"])
     return [*lane_names(buckets), *events]
 
 
@@ -85,4 +91,23 @@ def bucket_slices(row: Row, each: dict, bucket: int) -> list[dict]:
         until = issued.get(number + 1, done)
         if until is not None:
             add("decode", arrived[number], until, round=number)
+    return slices
+
+
+def modelled_slices(row: Row, each: dict) -> list[dict]:
+    slices = []
+    ready = {bucket: at for at, what, bucket, _ in each["moments"] if what == "ready"}
+    free_at = 0.0  # the wire
+    for bucket, figures in enumerate(each["buckets"]):
+        choice = each["choices"][bucket]
+        about = {"step": row.step, "choice": choice, "elements": figures["elements"]}
+        at = row.elapsed + ready.get(bucket, 0.0)
+        for lane in ("compress", "wire", "decode"):
+            if lane == "wire":
+                at = max(at, free_at)
+            until = at + figures[f"{lane}_seconds"]
+            if lane == "wire":
+                free_at = until
+            slices.append(slice_of(lane, bucket, f"{choice}, modelled", at, until, about))
+            at = until
     return slices

@@ -10,17 +10,13 @@ import torch.distributed as dist
 from .cli import check_writable, show_rows, write_json
 from .engine import Engine
 from .errors import Error
+from .launchers import set_rendezvous
 
 TIMEOUT = 60.0  # seconds
-OPEN_MPI = {  # what torch wants to know, and where mpirun says it
-    "RANK": "OMPI_COMM_WORLD_RANK",
-    "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
-    "LOCAL_RANK": "OMPI_COMM_WORLD_LOCAL_RANK",
-}
 
 
 def run(arguments) -> int:
-    find_rendezvous()
+    set_rendezvous(program="-m tidegate probe")
     if arguments.json not in (None, "-") and os.environ["RANK"] == "0":  # who writes it
         check_writable("--json", arguments.json)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
@@ -51,29 +47,6 @@ def run(arguments) -> int:
         if arguments.json != "-" and not (arguments.quiet and arguments.json):
             show(result)
     return 0
-
-
-def find_rendezvous() -> None:
-    """Sets what torch.distributed reads, from what the launcher has set."""
-    for ours, theirs in OPEN_MPI.items():
-        if theirs in os.environ:
-            os.environ.setdefault(ours, os.environ[theirs])
-    if not {"RANK", "WORLD_SIZE"} <= set(os.environ):
-        raise Error(
-            "config",
-            "a network has two ends: start it with torchrun, for example `torchrun "
-            "--nproc_per_node 4 -m tidegate probe`, or with mpirun, on the machines of your job",
-        )
-    if "MASTER_ADDR" not in os.environ:
-        local = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-        if local != os.environ["WORLD_SIZE"]:
-            raise Error(
-                "config",
-                "MASTER_ADDR is not set; give mpirun the address of rank 0's machine: "
-                "`mpirun -x MASTER_ADDR=10.0.0.1 -x MASTER_PORT=29500 ... tidegate probe`",
-            )
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-    os.environ.setdefault("MASTER_PORT", "29500")
 
 
 def show(result: dict) -> None:

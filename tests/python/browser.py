@@ -22,9 +22,9 @@ class Browser:
         # The protocol wants descriptors 3 and 4, whatever they are here.
         script = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        options += ["--remote-debugging-pipe", f"--user-data-dir={home}", "about:blank"]
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "chromium", program, *options, "--remote-debugging-pipe"]
-            + [f"--user-data-dir={home}", "about:blank"],
+            ["bash", "-c", script, "chromium", program, *options],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

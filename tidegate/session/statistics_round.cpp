@@ -42,6 +42,7 @@ std::optional<std::int64_t> StatisticsRound::complete() {
     const auto record = std::as_writable_bytes(std::span(&statistics.ranks[rank], 1));
     wire::decode_record(all_.span().subspan(rank * slot, slot),
                         stamp_of(*in_flight_, static_cast<int>(rank)), record.first(record_bytes_));
+    check_record(statistics.ranks[rank], static_cast<int>(rank));
   }
   in_flight_.reset();
   if (void_rounds_ > 0) {
