@@ -150,11 +150,6 @@ nb::dict to_dict(const TracedStep& step) {
   nb::list buckets;
   for (const TracedBucket& bucket : step.buckets) buckets.append(to_dict(bucket));
   dict["buckets"] = buckets;
-  nb::list moments;
-  for (const auto& [seconds, what, bucket, round] : step.moments) {
-    moments.append(nb::make_tuple(seconds, what, bucket, round));
-  }
-  dict["moments"] = moments;
   dict["finite"] = nb::cast(step.finite);
   dict["batches"] = step.batches;
   dict["resumed"] = step.resumed.has_value();
@@ -192,7 +187,15 @@ nb::dict modelled(const TracedStep& step, int hosts) {
   return dict;
 }
 
-nb::dict read_trace(const std::string& path) {
+nb::list moments_of(const TracedStep& step) {
+  nb::list moments;
+  for (const auto& [seconds, what, bucket, round] : step.moments) {
+    moments.append(nb::make_tuple(seconds, what, bucket, round));
+  }
+  return moments;
+}
+
+nb::dict read_trace(const std::string& path, bool moments) {
   TraceReader trace(path);
   nb::dict dict;
   dict["start"] = to_dict(trace.start());
@@ -200,6 +203,7 @@ nb::dict read_trace(const std::string& path) {
   while (const TracedStep* step = trace.next()) {
     nb::dict each = to_dict(*step);
     each["modelled_seconds"] = modelled(*step, trace.start().hosts);
+    if (moments) each["moments"] = moments_of(*step);
     steps.append(each);
   }
   dict["steps"] = steps;
@@ -319,7 +323,8 @@ void bind_trace(nb::module_& module) {
   module.def(
       "trace_start", [](const std::string& path) { return to_dict(TraceReader(path).start()); },
       "path"_a, "How a run was started, from the first line of its trace.");
-  module.def("read_trace", read_trace, "path"_a, "What a run wrote down, step by step.");
+  module.def("read_trace", read_trace, "path"_a, "moments"_a = false,
+             "What a run wrote down, step by step; with the moments of buckets, which are many.");
   module.def("replay_trace", replay_trace, "path"_a, "policy"_a, "options"_a, "own"_a = nb::none(),
              "Asks a policy again what a recorded run asked; see tidegate/policies/repeat.h.");
 }

@@ -26,7 +26,7 @@ def run(arguments) -> int:
     for name in ("csv", "perfetto"):
         if name in chosen:
             check_writable(f"--{name}", chosen[name])
-    trace = _core.read_trace(arguments.trace)
+    trace = _core.read_trace(arguments.trace, moments="perfetto" in chosen)
     of_steps = figures.rows(trace)
     keep = chosen_steps(arguments.steps)
     for name, target in chosen.items():

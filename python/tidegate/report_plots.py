@@ -205,14 +205,14 @@ def step_times(runs: list[Run]) -> dict:
     data = over_steps(runs, lambda row, _: row.seconds and 1e3 * row.seconds)
     only = len(runs) == 1
     for number, run in enumerate(runs):
+        if not figures.savings(run.trace, run.rows).trusted:
+            continue
         for name, key, dash in (("fp32", "fp32", "dash"), ("16-bit", "bf16", "dot")):
             points = [
                 (each["step"], 1e3 * each["modelled_seconds"][key])
                 for each in run.trace["steps"]
                 if each["modelled_seconds"][key] is not None
             ]
-            if not figures.savings(run.trace, run.rows).trusted:
-                continue
             label = f"{name} all-reduce, modelled"
             data.append(
                 line(
