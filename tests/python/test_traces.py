@@ -169,7 +169,7 @@ def log_and_turn_over(rank, ranks, path):
 
 
 def test_a_real_job_logs_into_a_trace_of_several_parts(capsys, trace):
-    results(2, log_and_turn_over, str(trace))
+    results(log_and_turn_over, 2, str(trace))
     parts = sorted(path.name for path in trace.parent.glob("run.jsonl*"))
     assert len(parts) > 2
     assert parts[:2] == ["run.jsonl", "run.jsonl.000000"]
@@ -185,7 +185,7 @@ def test_a_real_job_logs_into_a_trace_of_several_parts(capsys, trace):
 
 
 def test_a_trace_whose_beginning_is_gone_is_told_but_not_repeated(capsys, trace):
-    results(2, log_and_turn_over, str(trace))
+    results(log_and_turn_over, 2, str(trace))
     trace.with_name("run.jsonl.000000").unlink()
     assert said(capsys, "explain", trace)[0] == 0
     code, _, err = said(capsys, "replay", trace)
