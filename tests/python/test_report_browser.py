@@ -26,6 +26,7 @@ FOUND = """(() => {
   document.getElementById("theme").click();
   const after = look();
   document.getElementById("theme").click();
+  localStorage.clear();  // where the page keeps what was chosen
   return {
     before, after, plots,
     overflow: document.documentElement.scrollWidth - innerWidth,
