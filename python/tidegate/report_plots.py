@@ -203,27 +203,29 @@ def methods(runs: list[Run]) -> dict:
 
 def step_times(runs: list[Run]) -> dict:
     data = over_steps(runs, lambda row, _: row.seconds and 1e3 * row.seconds)
-    only = len(runs) == 1
-    for number, run in enumerate(runs):
-        if not figures.savings(run.trace, run.rows).trusted:
-            continue
-        for name, key, dash in (("fp32", "fp32", "dash"), ("16-bit", "bf16", "dot")):
+    # Of one run: others on the same network would draw the same lines again.
+    chosen = [run for run in runs if not figures.baseline(run.trace)]
+    chosen = [run for run in chosen if figures.savings(run.trace, run.rows).trusted][:1]
+    for run in chosen:
+        prefix = f"{run.name}: " if len(runs) > 1 else ""
+        for place, (name, key, dash) in enumerate(
+            (("fp32", "fp32", "dash"), ("16-bit", "bf16", "dot"))
+        ):
             points = [
                 (each["step"], 1e3 * each["modelled_seconds"][key])
                 for each in run.trace["steps"]
                 if each["modelled_seconds"][key] is not None
             ]
-            label = f"{name} all-reduce, modelled"
             data.append(
                 line(
-                    (2 if name == "fp32" else 1) if only else number,
-                    label if only else f"{run.name}: {label}",
+                    len(runs) + place,
+                    f"{prefix}{name} all-reduce, modelled",
                     figures.thin(points, MOST_POINTS),
                     line={"dash": dash},
                 )
             )
     broken = ""
-    if len(data) > len(runs):
+    if chosen:
         broken = (
             " Broken: what plain all-reduces would have taken on the network as the run knew it "
             "(modelled)."

@@ -44,7 +44,8 @@ def how_known(run: Run, saved: Savings, others: list[Run]) -> list[str]:
         lines.append("No step was timed: that takes two.")
     else:
         lines.append(f"A step took {duration(saved.step_seconds)} (median, {run.times}).")
-    lines += modelled_lines(saved)
+    if not baseline(run.trace):
+        lines += modelled_lines(saved)
     lines += [line for other in others for line in beside(run, saved, other)]
     return lines
 
@@ -107,7 +108,7 @@ def tiles(run: Run, saved: Savings, share: dict[str, float] | None) -> list[tupl
         ]
     if saved.step_seconds is not None:
         found.append((duration(saved.step_seconds), f"per step, median, {run.times}"))
-    if saved.trusted:
+    if saved.trusted and not baseline(run.trace):
         found.append((f"{saved.speedup_fp32:.3g}x", "as fast as fp32, modelled"))
         found.append((f"{saved.speedup_half:.3g}x", "as fast as 16 bits, modelled"))
     if share:

@@ -42,7 +42,7 @@ Json phases_json(double compress, double wire, double decode) {
 }
 
 // Buckets and moments are most of a trace, and are written while training waits: as text at once,
-// which takes a fifth of the time that a tree of JSON values does.
+// without a tree of JSON values in between.
 class Text {
  public:
   explicit Text(std::string& line) : line_(line) {}
