@@ -21,6 +21,8 @@ from .staging import Staging
 
 DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
 DEPTH = 2
+TRACE_MB = 1024  # of some hundred thousand steps
+LEAST_TRACE_MB = 1  # 16 parts; a step of a large model takes some tens of kilobytes
 
 
 class _Registered:
@@ -46,6 +48,9 @@ class DisabledHandle:
 
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
+
+    def log(self, *, step=None, **figures) -> None:
+        pass
 
     def end_epoch(self) -> None:
         pass
@@ -107,6 +112,7 @@ def attach(
     timeout=None,
     exclude=(),
     trace=None,
+    trace_mb=TRACE_MB,
     horizon=None,
     label="",
     seed=0,
@@ -134,6 +140,8 @@ def attach(
     timeout    seconds after which a collective is given up (300)
     exclude    glob patterns of parameter names that stay dense, such as "*.bias"
     trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
+    trace_mb   megabytes that the trace may take (1024): it is written in parts, of which the oldest
+               are removed; None = no limit
     horizon    how many steps the job will take, if that is known: policy "auto" then lets less and
                less wait towards the end, because what still waits then never arrives
     label      tells handles of one process apart
@@ -157,6 +165,7 @@ def attach(
         timeout=timeout,
         exclude=exclude,
         trace=trace,
+        trace_mb=trace_mb,
         label=label,
         experimental_cuda=experimental_cuda,
         calibrate=calibrate,
@@ -174,6 +183,7 @@ def _attach(
     timeout=None,
     exclude=(),
     trace=None,
+    trace_mb=TRACE_MB,
     label="",
     link=None,
     experimental_cuda=False,
@@ -205,6 +215,7 @@ def _attach(
                 depth=DEPTH,
                 label=label,
                 trace=_trace_path(trace, engine.rank),
+                trace_bytes=_trace_bytes(trace_mb),
                 emulated=engine.link.description if engine.link else "",
                 threads=_threads(),
                 hosts=engine.hosts,
@@ -365,6 +376,18 @@ def _trace_path(trace, rank: int) -> str:
     if "{rank}" in path:
         return path.replace("{rank}", str(rank))
     return path if rank == 0 else ""
+
+
+def _trace_bytes(megabytes) -> int:
+    if megabytes is None:
+        return 0
+    if not isinstance(megabytes, int | float) or not LEAST_TRACE_MB <= megabytes < 1e9:
+        raise Error(
+            "config",
+            f"trace_mb {megabytes!r}: must be a number of megabytes, {LEAST_TRACE_MB} or more, or "
+            "None for no limit",
+        )
+    return int(1e6 * megabytes)
 
 
 def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:

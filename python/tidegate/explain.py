@@ -54,7 +54,7 @@ def tell(trace: dict) -> list[dict]:
                 "learning rate",
                 f"the learning rate has dropped, to {each['learning_rate']:g}",
             )
-        for text in describe_decisions(each["decisions"], present):
+        for text in describe_decisions(new_decisions(each, present), present):
             add(step, "decision", text)
         if each["batches"] != batches:
             batches = each["batches"]
@@ -70,6 +70,13 @@ def tell(trace: dict) -> list[dict]:
         last = trace["steps"][-1]["step"] if trace["steps"] else 0
         add(last, "fault", trace["incomplete"])
     return story
+
+
+def new_decisions(step: dict, present: dict[int, str]) -> list[dict]:
+    """A new part of a trace repeats the decisions in force, which are no news."""
+    if not step["repeats"]:
+        return step["decisions"]
+    return [d for d in step["decisions"] if present.get(d["bucket"]) != d["choice"]]
 
 
 def describe_decisions(decisions: list[dict], present: dict[int, str]) -> list[str]:

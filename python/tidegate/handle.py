@@ -93,6 +93,18 @@ def compressible_sizes(model: torch.nn.Module) -> dict[str, int]:
     }
 
 
+def checked_figures(figures: dict) -> dict[str, float]:
+    checked = {}
+    for name, value in figures.items():
+        try:
+            checked[name] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise Error(
+                "config", f"log({name}={value!r:.60}): is no number ({error}); give a float"
+            ) from None
+    return checked
+
+
 def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
     """What DDP would do without a hook."""
     buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
@@ -195,6 +207,14 @@ class Handle:
             },
             "emulated": self._engine.link.description if self._engine.link else None,
         }
+
+    def log(self, *, step: int | None = None, **figures: float) -> None:
+        """Writes figures of yours into the trace, for reports: log(loss=loss.item()), or
+        log(accuracy=0.86) after an evaluation. Of the last finished step unless `step` says another
+        one. Does nothing on ranks that write no trace, and does not communicate."""
+        figures = checked_figures(figures)
+        with self._lock:
+            self._session.log(figures, step)
 
     def end_epoch(self) -> None:
         """An epoch is over: for policies that count in epochs. Every rank says so, between the same

@@ -166,10 +166,12 @@ class VirtualCluster:
             loss = self.step()
             if progress:
                 progress(len(self.losses), loss)
+        figures = self.evaluate()
+        if figures:
+            self._sessions[0].log({name: float(value) for name, value in figures.items()})
         self._sessions[0].note_end()
         counts = self._counts.now()
         last = self.losses[-LAST_LOSSES:]
-        figures = self.evaluate()
         return Outcome(
             steps=len(self.losses),
             loss=sum(last) / max(1, len(last)),
@@ -213,6 +215,7 @@ class VirtualCluster:
         if self.task.scheduler is not None:
             self.task.scheduler.step()
         self.losses.append(loss)
+        self._sessions[0].log({"loss": loss})
         if self._filled:
             self._rebuild_buckets()
         return loss

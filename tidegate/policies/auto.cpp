@@ -141,6 +141,8 @@ class Auto : public Policy {
     return {first ? whole_ : choices_[plan_->choice], plan_->reason};
   }
 
+  std::optional<double> critical() const override { return trend_.critical() ? 1.0 : 0.0; }
+
   Notes remember() const override {
     Notes notes;
     book_.remember(notes);

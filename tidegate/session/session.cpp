@@ -78,18 +78,30 @@ Session::Session(Place place, Settings settings)
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
-  if (settings_.trace) {
-    settings_.trace(start_event({.label = settings_.label,
-                                 .place = place_,
-                                 .hosts = shared_.topology.hosts(),
-                                 .policy = settings_.policy,
-                                 .options = settings_.options,
-                                 .own_policy = settings_.make_policy != nullptr,
-                                 .needs = needs_,
-                                 .depth = settings_.depth,
-                                 .emulated = settings_.emulated,
-                                 .modelled = settings_.modelled}));
-  }
+  if (settings_.trace) begin_trace();
+}
+
+void Session::begin_trace() {
+  settings_.trace(start_event({.label = settings_.label,
+                               .place = place_,
+                               .hosts = shared_.topology.hosts(),
+                               .policy = settings_.policy,
+                               .options = settings_.options,
+                               .own_policy = settings_.make_policy != nullptr,
+                               .needs = needs_,
+                               .depth = settings_.depth,
+                               .emulated = settings_.emulated,
+                               .modelled = settings_.modelled,
+                               .part = trace_part_}));
+}
+
+// The next part repeats what is known and what is being done: the parts before may be removed.
+void Session::turn_trace_over() {
+  if (!settings_.turn_trace_over || !settings_.turn_trace_over()) return;
+  ++trace_part_;
+  inputs_ = {};
+  asked_.clear();
+  begin_trace();
 }
 
 BucketAverage& Session::bucket_at(int index) {
@@ -221,6 +233,7 @@ double Session::time_on_wire(std::int64_t issued, std::int64_t arrived) const {
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
 
 void Session::begin_step(std::int64_t ready) {
+  turn_trace_over();
   step_buckets_.clear();
   foreign_finite_ = true;
   figures_ = {};
@@ -446,7 +459,8 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()}));
+    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()},
+                               policy_->critical()));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
@@ -607,6 +621,11 @@ std::string Session::layout() const {
     }
   }
   return text;
+}
+
+void Session::log(const UserFigures& figures, std::optional<std::int64_t> step) {
+  if (!settings_.trace) return;
+  settings_.trace(log_event(step.value_or(std::max<std::int64_t>(0, step_ - 1)), figures));
 }
 
 void Session::note_fault(const Error& error) {

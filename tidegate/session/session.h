@@ -50,6 +50,9 @@ struct Settings {
   std::string emulated;   // the link that times are emulated for, if they are
   bool modelled = false;  // `clock` runs in modelled time
   TraceSink trace;        // empty = no trace
+  // Asked between steps: whether the trace goes on in another part, which begins with all that a
+  // reader has to know. Empty = never.
+  std::function<bool()> turn_trace_over;
   Clock clock = monotonic_nanoseconds;
   Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
 };
@@ -154,6 +157,8 @@ class Session {
   void load(const State& state);
 
   // For the trace: the driver ran into an error; the job has come to its end.
+  // For the trace: what the user says of a step, by default of the last one that is finished.
+  void log(const UserFigures& figures, std::optional<std::int64_t> step = {});
   void note_fault(const Error& error);
   // Likewise: some rank keeps the others waiting, which is no error yet.
   void note_slow(std::string_view text);
@@ -171,6 +176,8 @@ class Session {
                       bool excluded);
   void settle_routes(const BucketAverage& bucket, const Decision* present,
                      Decision& decision) const;
+  void begin_trace();
+  void turn_trace_over();
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
@@ -221,8 +228,9 @@ class Session {
   std::map<int, Decision> present_;  // by bucket, to tell when one changes something
   std::map<int, Decision> asked_;    // the same as the policy put it
   InputWriter inputs_;               // for the trace
-  std::optional<Notes> resumed_;     // what the policy recalled since the last step
-  std::string loaded_ = "none";      // step and policy's notes, as a text to compare
+  std::int64_t trace_part_ = 0;
+  std::optional<Notes> resumed_;  // what the policy recalled since the last step
+  std::string loaded_ = "none";   // step and policy's notes, as a text to compare
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 
