@@ -126,10 +126,11 @@ void State::drop(const std::string& layer) {
   std::erase_if(held_back, of_it);
   residuals.erase(layer);
   for (auto& [method, memory] : memories) memory.erase(layer);
-  for (Layers& bucket : layout) {
-    std::erase_if(bucket, [&](const Layer& one) { return one.name == layer; });
-  }
-  std::erase_if(layout, [](const Layers& bucket) { return bucket.empty(); });
+  // A bucket that had no layers before is one that is passed through, and keeps its place.
+  std::erase_if(layout, [&](Layers& bucket) {
+    const auto found = std::erase_if(bucket, [&](const Layer& one) { return one.name == layer; });
+    return found > 0 && bucket.empty();
+  });
   choices.clear();  // they number layers and buckets that have moved
 }
 
