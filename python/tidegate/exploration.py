@@ -53,9 +53,7 @@ def explore(
     """Tries every ratio for some steps from where the cluster is, each with empty residuals, as the
     paper does. The cluster is afterwards where it was."""
     snapshot = cluster.snapshot()
-    emptied = [
-        {**state, "residuals": {}, "memories": {}, "policy": {}} for state in snapshot["sessions"]
-    ]
+    emptied = [without_what_waits(state) for state in snapshot["sessions"]]
     tried = []
     try:
         for ratio in sorted(ratios or _core.candidate_ratios()):
@@ -83,6 +81,13 @@ def explore(
     finally:
         cluster.restore(snapshot)
     return Exploration(tried)
+
+
+def without_what_waits(content: bytes) -> bytes:
+    state = _core.State.from_bytes(content)
+    for layer in state.residuals:
+        state.drop(layer)
+    return state.to_bytes()
 
 
 # --- the trace ---

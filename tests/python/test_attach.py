@@ -228,6 +228,25 @@ def test_state_dict_and_back():
     assert len({bits for pair in results(resumed, 2) for bits in pair}) == 1
 
 
+def of_another_step(rank, ranks):
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = attach(model, optimizer)
+    early = handle.state_dict()
+    train(model, optimizer, batches(rank, 3))
+    handle.load_state_dict(early if rank == 1 else handle.state_dict())
+    with pytest.raises(tidegate.Error) as caught:
+        train(model, optimizer, batches(rank, 1))
+    return caught.value.kind, str(caught.value)
+
+
+def test_states_of_different_steps_are_refused_by_all_ranks():
+    for kind, text in results(of_another_step, 2):
+        assert kind == "checkpoint"
+        assert "rank 1 has loaded another state than rank 0" in text
+        assert "step 0" in text and "step 3" in text
+
+
 def disabled(rank, ranks):
     os.environ["TIDEGATE_DISABLE"] = "1"
     model = wrap(mlp())
