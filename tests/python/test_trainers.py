@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import tidegate
+
 ROOT = Path(__file__).parents[2]
 RANKS = 2
 TOLERANCE = 1e-4  # what rounding adds up to; a single gradient that is lost is larger by far
@@ -97,3 +99,62 @@ def test_one_process_trains_as_if_tidegate_were_not_there(framework, example, tm
     need(framework)
     options = ("--folder", tmp_path, "--epochs", 1)
     assert steps_of(torchrun(ROOT / "examples" / example, *options, ranks=1)) == [0]
+
+
+def test_one_process_of_lightning_trains_as_if_tidegate_were_not_there(tmp_path, capsys):
+    need("lightning")
+    import lightning
+    import torch
+
+    from tidegate.trainers.lightning import TidegateCallback
+
+    class Job(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    callback = TidegateCallback()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=1,
+        callbacks=[callback],
+        enable_checkpointing=False,
+        **quiet,
+    )
+    trainer.fit(Job(), torch.utils.data.DataLoader(torch.randn(8, 2)))
+    trainer.save_checkpoint(tmp_path / "saved.ckpt")
+    assert callback.handle.stats()["steps"] == 0
+    assert "one process" in capsys.readouterr().err
+
+
+class Other:
+    """What another strategy would wrap a model in."""
+
+
+def test_other_wrappers_and_several_optimizers_are_refused():
+    need("lightning")
+    from tidegate.trainers.attached import attach_wrapped
+    from tidegate.trainers.lightning import _only
+
+    with pytest.raises(tidegate.Error, match=r"trains this model as Other; .* take DDP") as caught:
+        attach_wrapped(Other(), None, {}, framework="X", ranks=2, advice="take DDP")
+    assert caught.value.kind == "unsupported"
+    with pytest.raises(tidegate.Error, match="2 optimizers") as caught:
+        _only([1, 2])
+    assert caught.value.kind == "unsupported"
+
+
+def test_importing_tidegate_imports_no_framework():
+    program = (
+        "import sys, tidegate, tidegate.trainers; "
+        "print({'lightning', 'accelerate', 'transformers'} & set(sys.modules))"
+    )
+    assert run("-c", program) == "set()\n"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job of constant gradients that Lightning trains, saves and resumes; see constant_jobs.py."""
 
+from pathlib import Path
+
 import lightning
 import torch
 from constant_job import Constant, noise
@@ -24,9 +26,15 @@ class Job(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=1.0)
 
 
-def fit(folder, ranks, epochs, resume=None, **options) -> tuple:
+class Broken(Job):
+    def training_step(self, batch, index):
+        if index == 2:
+            raise ArithmeticError("on all ranks")
+        return super().training_step(batch, index)
+
+
+def fit(job, folder, ranks, epochs, callback, resume=None) -> lightning.Trainer:
     """An epoch has as many steps as a half of the job."""
-    callback = TidegateCallback(**OPTIONS, **options)
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=ranks,
@@ -38,13 +46,24 @@ def fit(folder, ranks, epochs, resume=None, **options) -> tuple:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    job = Job()
     trainer.fit(job, DataLoader(range(ranks * HALF)), ckpt_path=resume)
-    return trainer, job, callback
+    return trainer
+
+
+def check_an_exception(folder: str, ranks: int) -> None:
+    """It is the user's own that comes out, and nothing half done is saved."""
+    callback = TidegateCallback(**OPTIONS)
+    try:
+        fit(Broken(), f"{folder}/broken", ranks, 1, callback)
+    except ArithmeticError:
+        assert not callback.handle.attached and callback.state_dict() == {}
+    else:
+        raise AssertionError("the exception was swallowed")
 
 
 def train(rank: int, ranks: int, folder: str) -> Outcome:
-    trainer, job, first = fit(folder, ranks, epochs=1)
+    job, first = Job(), TidegateCallback(**OPTIONS)
+    trainer = fit(job, folder, ranks, 1, first)
     before = arrived(job.constant, HALF, ranks)
     # At the end of the epoch by ModelCheckpoint, and after fit, when the handle is detached.
     trainer.save_checkpoint(f"{folder}/after.ckpt")
@@ -53,11 +72,11 @@ def train(rank: int, ranks: int, folder: str) -> Outcome:
         for name in ("epoch=0", "after")
     ]
     assert all(torch.equal(saved[0][key][0], saved[1][key][0]) for key in saved[0])
-    logged = (trainer.logger.log_dir, "tidegate/ratio")
-    _, job, second = fit(folder, ranks, 2, f"{folder}/epoch=0.ckpt", flush_at_end=True)
     if rank == 0:
-        with open(f"{logged[0]}/metrics.csv") as file:
-            assert logged[1] in file.readline()
+        assert "tidegate/ratio" in Path(trainer.logger.log_dir, "metrics.csv").read_text()
+    check_an_exception(folder, ranks)
+    job, second = Job(), TidegateCallback(**OPTIONS, flush_at_end=True)
+    fit(job, folder, ranks, 2, second, f"{folder}/epoch=0.ckpt")
     return Outcome(job.constant, before, [first.handle.stats(), second.handle.stats()])
 
 
