@@ -23,8 +23,8 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup build cpp package test ctest asan tsan sanitize check-all fuzz demo bench lint \
-  format clean
+.PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz demo bench \
+  faults soak lint format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +59,15 @@ test: ## build and run all checks and tests
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
 	@echo "== Python tests"
-	@$(VENV)/python -m pytest -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
+	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
+
+# Tests marked `all`, which take long or need much installed. One after the other: they start
+# browsers and jobs of several processes themselves.
+test-all: ## run the tests that `make test` leaves out: the report in a browser, trainers
+	@$(STAGE) "setup" tools/setup.sh --all
+	@$(STAGE) "Python package" $(SUBMAKE) package
+	@echo "== Python tests marked all"
+	@$(VENV)/python -m pytest -m all
 
 ctest: cpp
 	@$(CTEST) --preset release
@@ -96,6 +104,12 @@ demo: package ## show what Tidegate does, on this machine
 bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
+
+faults: package ## break jobs in every way we know, and see what becomes of them (3 minutes)
+	@cd tools && ../$(VENV)/python faults.py
+
+soak: package ## run for long and look for what only time shows (15 minutes)
+	@$(VENV)/python tools/soak.py
 
 lint: setup ## check format, Python code and the direction of includes
 	@$(VENV)/clang-format --dry-run --Werror --ferror-limit=1 $(cpp_files) || $(advise_format)

@@ -16,6 +16,7 @@
 
 #include "python/bind.h"
 #include "tidegate/session/checkpoint.h"
+#include "tidegate/session/resize.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -132,6 +133,16 @@ void bind_state(nb::module_& module) {
             std::memcpy(memory.data(), view.bytes().data(), memory.size() * sizeof(float));
           },
           "method"_a, "layer"_a, "values"_a, "What a method keeps for a layer, as fp32 numbers")
+      .def_static(
+          "mean",
+          [](const std::vector<const State*>& states) {
+            std::vector<State> all;
+            for (const State* state : states) all.push_back(*state);
+            const nb::gil_scoped_release others_may_run;
+            return mean_state(all);
+          },
+          "states"_a,
+          "Of the states of all ranks one that any rank of any number of ranks may load")
       .def("rename", &State::rename, "layer"_a, "to"_a)
       .def("drop", &State::drop, "layer"_a)
       .def(

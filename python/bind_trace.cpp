@@ -7,12 +7,14 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "python/bind.h"
+#include "tidegate/network/step_time.h"
 #include "tidegate/policies/repeat.h"
 
 namespace nb = nanobind;
@@ -60,12 +62,52 @@ nb::dict to_dict(const TraceStart& start) {
   dict["emulated_link"] = start.emulated.empty() ? nb::none() : nb::cast(start.emulated);
   dict["modelled"] = start.modelled;
   dict["holds_inputs"] = start.needs.has_value();
+  dict["part"] = start.part;
   return dict;
 }
 
 // The level of a choice, for a timeline: 1 = everything is sent.
 double share_of(const Choice& choice) {
   return choice.method->level == Level::ratio ? choice.ratio : 1.0;
+}
+
+nb::object level_of(const Choice& choice) {
+  if (choice.method->level == Level::ratio) return nb::cast(choice.ratio);
+  if (choice.method->level == Level::rank) return nb::cast(choice.rank);
+  return nb::none();
+}
+
+nb::dict to_dict(const TracedBucket& bucket) {
+  nb::dict dict;
+  dict["elements"] = bucket.elements;
+  dict["bytes_sent"] = bucket.bytes_sent;
+  dict["compress_seconds"] = bucket.compress_seconds;
+  dict["wire_seconds"] = bucket.wire_seconds;
+  dict["decode_seconds"] = bucket.decode_seconds;
+  if (!bucket.choice) {  // passed through
+    dict["method"] = "foreign";
+    dict["level"] = nb::none();
+    dict["route"] = nb::none();
+    return dict;
+  }
+  const Choice& choice = *bucket.choice;
+  dict["method"] = choice.method->name;
+  dict["level"] = level_of(choice);
+  dict["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
+  return dict;
+}
+
+// The share of a gradient's energy in its largest elements, by the share of elements that is.
+constexpr std::array kGainRatios = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03,
+                                    0.1,    0.2,    0.3,   0.5,   0.7,  1.0};
+
+nb::object gains(const Statistics& statistics) {
+  Histogram all;
+  for (const Record& record : statistics.ranks) all += record.magnitudes;
+  if (!(all.elements() > 0 && all.energy() > 0)) return nb::none();
+  nb::list curve;
+  for (const double ratio : kGainRatios) curve.append(nb::make_tuple(ratio, all.gain(ratio)));
+  return curve;
 }
 
 nb::dict to_dict(const TracedStep& step) {
@@ -96,13 +138,29 @@ nb::dict to_dict(const TracedStep& step) {
   dict["bytes_sent"] = step.bytes_sent;
   dict["step_seconds"] = step.step_seconds;
   dict["exchange_seconds"] = step.exchange_seconds;
+  dict["compute_seconds"] = nb::cast(step.compute_seconds);
+  dict["compress_seconds"] = step.compress_seconds;
   dict["wire_seconds"] = step.wire_seconds;
+  dict["decode_seconds"] = step.decode_seconds;
   dict["backlog"] = step.gradient_energy > 0 ? step.residual_energy / step.gradient_energy : 0.0;
+  dict["kept"] =
+      step.gradient_energy > 0 ? nb::cast(step.sent_energy / step.gradient_energy) : nb::none();
+  dict["critical"] = nb::cast(step.critical);
+  dict["repeats"] = step.repeats;
+  nb::list buckets;
+  for (const TracedBucket& bucket : step.buckets) buckets.append(to_dict(bucket));
+  dict["buckets"] = buckets;
   dict["finite"] = nb::cast(step.finite);
   dict["batches"] = step.batches;
   dict["resumed"] = step.resumed.has_value();
   dict["network"] = step.now.network ? nb::cast(describe(step.now.network->link())) : nb::none();
   dict["window"] = step.now.window ? nb::cast(step.now.window->number) : nb::none();
+  dict["link"] = nb::none();
+  if (step.now.network) {
+    const Link& link = step.now.network->link();
+    dict["link"] = nb::make_tuple(link.bytes_per_second, link.latency.count());
+  }
+  dict["gains"] = step.now.statistics && step.now.fresh ? gains(*step.now.statistics) : nb::none();
   if (step.now.statistics) {
     const Record& record = step.now.statistics->ranks.front();
     dict["learning_rate"] = record.learning_rate;
@@ -112,13 +170,51 @@ nb::dict to_dict(const TracedStep& step) {
   return dict;
 }
 
-nb::dict read_trace(const std::string& path) {
+// How long the step would have taken as it was done, and by plain all-reduces.
+nb::dict modelled(const TracedStep& step, int hosts) {
+  const auto seconds = [&](const std::vector<Choice>& choices, Compressing compressing) {
+    const auto time = modelled_time(step, choices, hosts, compressing);
+    return time ? nb::cast(time->total.count()) : nb::none();
+  };
+  const Choice dense = make_choice("dense", 1, "engine");
+  const Choice half = make_choice("bf16", 1, "engine");
+  std::vector<Choice> recorded;
+  for (const TracedBucket& bucket : step.buckets) recorded.push_back(bucket.choice.value_or(dense));
+  nb::dict dict;
+  dict["recorded"] = seconds(recorded, Compressing::as_recorded);
+  dict["fp32"] = seconds(std::vector(step.buckets.size(), dense), Compressing::free);
+  dict["bf16"] = seconds(std::vector(step.buckets.size(), half), Compressing::free);
+  return dict;
+}
+
+nb::list moments_of(const TracedStep& step) {
+  nb::list moments;
+  for (const auto& [seconds, what, bucket, round] : step.moments) {
+    moments.append(nb::make_tuple(seconds, what, bucket, round));
+  }
+  return moments;
+}
+
+nb::dict read_trace(const std::string& path, bool moments) {
   TraceReader trace(path);
   nb::dict dict;
   dict["start"] = to_dict(trace.start());
   nb::list steps;
-  while (const TracedStep* step = trace.next()) steps.append(to_dict(*step));
+  while (const TracedStep* step = trace.next()) {
+    nb::dict each = to_dict(*step);
+    each["modelled_seconds"] = modelled(*step, trace.start().hosts);
+    if (moments) each["moments"] = moments_of(*step);
+    steps.append(each);
+  }
   dict["steps"] = steps;
+  nb::list logs;
+  for (const auto& [step, figures] : trace.logs()) {
+    nb::dict log;
+    log["step"] = step;
+    log["figures"] = nb::cast(figures);
+    logs.append(log);
+  }
+  dict["logs"] = logs;
   nb::list faults;
   for (const auto& [step, kind, text] : trace.faults()) {
     nb::dict fault;
@@ -227,7 +323,8 @@ void bind_trace(nb::module_& module) {
   module.def(
       "trace_start", [](const std::string& path) { return to_dict(TraceReader(path).start()); },
       "path"_a, "How a run was started, from the first line of its trace.");
-  module.def("read_trace", read_trace, "path"_a, "What a run wrote down, step by step.");
+  module.def("read_trace", read_trace, "path"_a, "moments"_a = false,
+             "What a run wrote down, step by step; with the moments of buckets, which are many.");
   module.def("replay_trace", replay_trace, "path"_a, "policy"_a, "options"_a, "own"_a = nb::none(),
              "Asks a policy again what a recorded run asked; see tidegate/policies/repeat.h.");
 }

@@ -28,6 +28,7 @@
 #include "tidegate/session/modelled.h"
 #include "tidegate/session/session.h"
 #include "tidegate/session/speed.h"
+#include "tidegate/session/trace_file.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -43,6 +44,13 @@ Fault fault_of(std::string_view text) {
 }
 
 namespace {
+
+// At most so many bytes; 0 = no limit.
+void trace_to(const std::string& path, std::uint64_t most_bytes, Settings& settings) {
+  const auto file = std::make_shared<TraceFile>(path, most_bytes);
+  settings.trace = [file](std::string_view line) { file->write(line); };
+  settings.turn_trace_over = [file] { return file->turn_over(); };
+}
 
 Element parse_element(std::string_view text) {
   for (Element element : {Element::f32, Element::f16, Element::bf16}) {
@@ -108,7 +116,7 @@ void bind_session(nb::module_& module) {
           "__init__",
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
-             std::string emulated, int threads, std::vector<int> hosts,
+             std::uint64_t trace_bytes, std::string emulated, int threads, std::vector<int> hosts,
              std::shared_ptr<ModelledClock> clock, const nb::object& own) {
             Settings settings;
             settings.policy = std::move(policy);
@@ -120,15 +128,16 @@ void bind_session(nb::module_& module) {
             settings.emulated = std::move(emulated);
             settings.threads = threads;
             settings.hosts = std::move(hosts);
-            if (!trace.empty()) settings.trace = trace_to_file(trace);
+            if (!trace.empty()) trace_to(trace, trace_bytes, settings);
             if (clock) ModelledClock::give(clock, settings);
             new (self) Session({rank, ranks}, std::move(settings));
             // As an attribute, because policies may refer to what holds the session.
             nb::find(self).attr("own") = own;
           },
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
-          "depth"_a = 2, "label"_a = "", "trace"_a = "", "emulated"_a = "", "threads"_a = 1,
-          "hosts"_a = std::vector<int>(), "clock"_a = nb::none(), "own"_a = nb::none())
+          "depth"_a = 2, "label"_a = "", "trace"_a = "", "trace_bytes"_a = 0, "emulated"_a = "",
+          "threads"_a = 1, "hosts"_a = std::vector<int>(), "clock"_a = nb::none(),
+          "own"_a = nb::none())
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
@@ -222,10 +231,13 @@ void bind_session(nb::module_& module) {
       .def("state", &Session::state, "Between two steps; changes nothing")
       .def("load", &Session::load, "state"_a, "All or nothing")
       .def_prop_ro("loaded", &Session::loaded, "What was loaded, in words: equal on all ranks")
+      .def("log", &Session::log, "figures"_a, "step"_a = nb::none())
       .def("note_fault",
            [](Session& self, std::string_view kind, const std::string& text) {
              self.note_fault(Error(fault_of(kind), text));
            })
+      .def("note_slow", &Session::note_slow, "text"_a)
+      .def("take_notices", &Session::take_notices)
       .def("note_end", &Session::note_end);
 
   nb::class_<ModelledJob>(module, "ModelledJob", "See tidegate/session/modelled.h.",

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: Debian packages, and the Python packages in .venv.
-# Run by make before everything else, so it is quick when nothing is missing.
+# Run by make before everything else, so it is quick when nothing is missing. With --all also what
+# `make test-all` needs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,8 @@ packages=(
   libgtest-dev librapidcheck-dev
   dataset-fashion-mnist bible-kjv-text
 )
+
+[[ ${1:-} == --all ]] && packages+=(chromium)
 
 fail() {
   echo "setup: $*" >&2

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,8 @@ from .staging import Staging
 
 DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
 DEPTH = 2
+TRACE_MB = 1024  # of some hundred thousand steps
+LEAST_TRACE_MB = 1  # 16 parts; a step of a large model takes some tens of kilobytes
 
 
 class _Registered:
@@ -47,6 +50,9 @@ class DisabledHandle:
 
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
+
+    def log(self, *, step=None, **figures) -> None:
+        pass
 
     def end_epoch(self) -> None:
         pass
@@ -111,6 +117,7 @@ def attach(
     timeout=None,
     exclude=(),
     trace=None,
+    trace_mb=TRACE_MB,
     horizon=None,
     label="",
     seed=0,
@@ -138,6 +145,8 @@ def attach(
     timeout    seconds after which a collective is given up (300)
     exclude    glob patterns of parameter names that stay dense, such as "*.bias"
     trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
+    trace_mb   megabytes that the trace may take (1024): it is written in parts, of which the oldest
+               are removed; None = no limit
     horizon    how many steps the job will take, if that is known: policy "auto" then lets less and
                less wait towards the end, because what still waits then never arrives
     label      tells handles of one process apart
@@ -161,6 +170,7 @@ def attach(
         timeout=timeout,
         exclude=exclude,
         trace=trace,
+        trace_mb=trace_mb,
         label=label,
         experimental_cuda=experimental_cuda,
         calibrate=calibrate,
@@ -178,6 +188,7 @@ def _attach(
     timeout=None,
     exclude=(),
     trace=None,
+    trace_mb=TRACE_MB,
     label="",
     link=None,
     experimental_cuda=False,
@@ -209,6 +220,7 @@ def _attach(
                 depth=DEPTH,
                 label=label,
                 trace=_trace_path(trace, engine.rank),
+                trace_bytes=_trace_bytes(trace_mb),
                 emulated=engine.link.description if engine.link else "",
                 threads=_threads(),
                 hosts=engine.hosts,
@@ -371,29 +383,52 @@ def _trace_path(trace, rank: int) -> str:
     return path if rank == 0 else ""
 
 
+def _trace_bytes(megabytes) -> int:
+    if megabytes is None:
+        return 0
+    if not isinstance(megabytes, int | float) or not LEAST_TRACE_MB <= megabytes < 1e9:
+        raise Error(
+            "config",
+            f"trace_mb {megabytes!r}: must be a number of megabytes, {LEAST_TRACE_MB} or more, or "
+            "None for no limit",
+        )
+    return int(1e6 * megabytes)
+
+
 def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:
-    """Raises the same error on every rank if any rank is mistaken or differs from rank 0."""
+    """Raises the same error on every rank if any rank is mistaken or differs from the others."""
     table = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()]
-    everyone = engine.gather_objects((mistake, fingerprint, table, torch.__version__, scale))
+    mine = {
+        "settings": fingerprint,
+        "parameters": table,
+        "versions": f"tidegate {version('tidegate')}; torch {torch.__version__}",
+        "loss scale": scale,
+        "timeout": engine.timeout,
+    }
+    everyone = engine.gather_objects((mistake, mine))
     mistaken = [(rank, said[0]) for rank, said in enumerate(everyone) if said[0]]
     if mistaken:
         ranks = ", ".join(str(rank) for rank, _ in mistaken)
         kind, text = mistaken[0][1]
         prefix = "" if len(mistaken) == engine.ranks else f"rank {ranks}: "
         raise Error(kind, prefix + text)
-    for rank, said in enumerate(everyone):
-        for what, theirs, ours in zip(
-            ("settings", "parameters", "torch", "loss scale"),
-            said[1:],
-            everyone[0][1:],
-            strict=True,
-        ):
-            if theirs != ours:
-                raise Error(
-                    "config",
-                    f"rank {rank} has other {what} than rank 0: {_difference(theirs, ours)}; "
-                    "every rank must attach the same model with the same arguments",
-                )
+    for what in mine:
+        _compare(what, [said[1].get(what) for said in everyone])
+
+
+def _compare(what: str, values: list) -> None:
+    usual = max(values, key=values.count)  # the first of those that most ranks have
+    odd = [rank for rank, value in enumerate(values) if value != usual]
+    if not odd:
+        return
+    who, whose = f"rank {odd[0]}", f"rank {values.index(usual)}"
+    several = f"ranks {', '.join(map(str, odd))} have" if len(odd) > 1 else f"{who} has"
+    raise Error(
+        "config",
+        f"{several} other {what} than {whose}: {f'{who} ' if len(odd) > 1 else ''}"
+        f"{_difference(values[odd[0]], usual)}; every rank must attach the same model with the "
+        "same arguments, and run the same versions",
+    )
 
 
 def _difference(theirs, ours) -> str:
@@ -401,4 +436,9 @@ def _difference(theirs, ours) -> str:
         only = [entry for entry in theirs if entry not in ours][:1]
         missing = [entry for entry in ours if entry not in theirs][:1]
         return f"{only} instead of {missing}" if only or missing else "the same in another order"
+    if isinstance(ours, str):
+        their_parts, our_parts = theirs.split("; "), ours.split("; ")
+        if len(their_parts) == len(our_parts):  # only what differs
+            pairs = [pair for pair in zip(their_parts, our_parts, strict=True) if len({*pair}) > 1]
+            theirs, ours = ("; ".join(part) for part in zip(*pairs, strict=True))
     return f"[{theirs}] instead of [{ours}]"

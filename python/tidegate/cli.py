@@ -78,6 +78,8 @@ def make_parser() -> Parser:
     add_bench(commands)
     add_explain(commands)
     add_replay(commands)
+    add_report(commands)
+    add_export(commands)
     add_doctor(commands)
     add_methods(commands)
     add_table(
@@ -409,6 +411,64 @@ def add_replay(commands) -> None:
     parser.set_defaults(run=run_replay)
 
 
+def add_report(commands) -> None:
+    summary = "draw a page about one run or several, from their traces"
+    parser = commands.add_parser(
+        "report",
+        help=summary,
+        description="Writes one HTML page that needs no network to be read: what was saved against "
+        "fp32 and 16 bits and\nhow that is known, learning over time and over bytes, what was sent "
+        "and why, network and times.\nSeveral runs are compared. docs/REPORT.md tells how to read "
+        "it.",
+        epilog="Examples:\n"
+        "  tidegate demo --trace run.jsonl && tidegate report run.jsonl\n"
+        "  tidegate report dense.jsonl auto.jsonl -o compared.html\n"
+        "  tidegate report run.jsonl --json - | python3 -m json.tool\n"
+        'A trace is written by attach(..., trace="run.jsonl"); handle.log(loss=...) adds a loss.',
+    )
+    add = parser.add_argument
+    add("traces", nargs="+", metavar="TRACE", help="files that runs wrote")
+    add(
+        "-o",
+        "--output",
+        default="tidegate-report.html",
+        metavar="FILE",
+        help="the page (%(default)s)",
+    )
+    add_json(parser)
+    add("--quiet", action="store_true", help="say nothing")
+    parser.set_defaults(run=run_report)
+
+
+def add_export(commands) -> None:
+    summary = "turn a trace into CSV, a timeline for Perfetto, TensorBoard or W&B"
+    parser = commands.add_parser(
+        "export",
+        help=summary,
+        description="Writes what a trace holds in forms that other tools read. Several at once may "
+        "be given.",
+        epilog="Examples:\n"
+        "  tidegate export run.jsonl --csv run.csv\n"
+        "  tidegate export run.jsonl --perfetto timeline.json --steps 100:110\n"
+        "      open it in https://ui.perfetto.dev or chrome://tracing\n"
+        "  tidegate export run.jsonl --tensorboard runs/auto\n"
+        "  tidegate export run.jsonl --wandb my-project",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", help="the file that the run wrote")
+    add("--csv", metavar="FILE", help="a line per step")
+    add(
+        "--perfetto",
+        metavar="FILE",
+        help="a timeline: when every bucket computed, was compressed, on the wire and decoded",
+    )
+    add("--tensorboard", metavar="FOLDER", help="scalars by step; needs the package tensorboard")
+    add("--wandb", metavar="PROJECT", help="a run of Weights & Biases; needs the package wandb")
+    add("--steps", metavar="FIRST:LAST", help="only these; either may be left out")
+    add("--quiet", action="store_true", help="say nothing")
+    parser.set_defaults(run=run_export)
+
+
 def positive(text: str) -> float:
     value = float(text)
     if not 0 < value < 1e10:
@@ -461,6 +521,18 @@ def run_replay(arguments) -> int:
     from . import replay
 
     return replay.run(arguments)
+
+
+def run_report(arguments) -> int:
+    from . import report
+
+    return report.run(arguments)
+
+
+def run_export(arguments) -> int:
+    from . import export
+
+    return export.run(arguments)
 
 
 def run_bench(arguments) -> int:

@@ -48,6 +48,7 @@ class Exchange:
 
     bytes_sent: Callable[[], float]
     close: Callable[[], None]
+    log: Callable[..., None] = lambda **figures: None
 
 
 def make_model(seed: int) -> nn.Module:
@@ -99,7 +100,7 @@ def tidegate_run(model, optimizer, settings: dict) -> Exchange:
         link=link_of(settings),
         horizon=settings["steps"],
     )
-    return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach)
+    return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach, handle.log)
 
 
 RUNS = {
@@ -144,7 +145,7 @@ def warm_up(data: Data, seed: int) -> None:
         optimizer.step()
 
 
-def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
+def train(name: str, data: Data, settings: dict) -> dict:
     """One run. Its seconds are those of the steps alone, from one barrier to the next."""
     module = make_model(settings["seed"])
     model = DistributedDataParallel(module, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True)
@@ -162,6 +163,7 @@ def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
         optimizer.step()
         schedule.step()
         losses.append(loss.detach())
+        exchange.log(loss=losses[-1].item())
         now = time.monotonic()
         if dist.get_rank() == 0 and now - told_at > TELL_EVERY:
             told_at = now
@@ -180,8 +182,10 @@ def train(name: str, data: Data, settings: dict) -> tuple[nn.Module, dict]:
         "seconds": seconds,
         "bytes_sent": exchange.bytes_sent(),
     }
+    figures["accuracy"] = accuracy(module, data)
+    exchange.log(accuracy=figures["accuracy"])
     exchange.close()
-    return module, figures
+    return figures
 
 
 def mean_over_ranks(value: torch.Tensor) -> float:
@@ -211,10 +215,9 @@ def run(name: str, data: Data, rank: int, ranks: int, settings: dict) -> None:
     )
     if rank == 0:
         tell("run", name=name)
-    model, figures = train(name, data, settings)
-    share_right = accuracy(model, data)
+    figures = train(name, data, settings)
     if rank == 0:
-        tell("result", name=name, accuracy=share_right, **figures)
+        tell("result", name=name, **figures)
     dist.destroy_process_group()
 
 

@@ -8,9 +8,12 @@ that share a group cannot agree with the other ranks on an order.
 import contextlib
 import ctypes
 import os
+import pickle
+import re
 import socket
 import tempfile
 import time
+import weakref
 from datetime import timedelta
 from functools import partial
 
@@ -28,6 +31,9 @@ DTYPES = {
 }
 PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
+
+# How often the ranks of a process group have met to attach something: the same on all of them.
+_MEETINGS: "weakref.WeakKeyDictionary[dist.ProcessGroup, int]" = weakref.WeakKeyDictionary()
 
 Link = str | _core.LinkSchedule  # what to emulate: "100mbit,2ms", or a link that changes by step
 
@@ -56,23 +62,23 @@ class PacedLink:
     """An emulated link: holds every collective back until the described link would have delivered
     it. For ranks on one machine; they share a table of times in a file in memory."""
 
-    def __init__(self, link: Link, rank: int, ranks: int, hosts: int, group: dist.ProcessGroup):
+    def __init__(self, link: Link, rank: int, ranks: int, hosts: int, gather_objects):
         schedule = _core.LinkSchedule(link) if isinstance(link, str) else link
         self.description = link if isinstance(link, str) else schedule.describe()
         nbytes = _core.PacedLink.table_bytes(ranks)
-        path = [None]
+        path = ""
         if rank == 0:
             folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-            handle, path[0] = tempfile.mkstemp(prefix="tidegate-link-", dir=folder)
+            handle, path = tempfile.mkstemp(prefix="tidegate-link-", dir=folder)
             os.truncate(handle, nbytes)
             os.close(handle)
         try:
-            dist.broadcast_object_list(path, src=dist.get_global_rank(group, 0), group=group)
-            self._table = torch.from_file(path[0], shared=True, size=nbytes, dtype=torch.uint8)
-            dist.barrier(group)
+            of_all = gather_objects(path)[0]
+            self._table = torch.from_file(of_all, shared=True, size=nbytes, dtype=torch.uint8)
+            gather_objects(None)  # all have opened it
         finally:
             if rank == 0:
-                os.unlink(path[0])
+                os.unlink(path)
         self._clocks = _core.PacedLink(schedule, rank, ranks, self._table.data_ptr(), nbytes, hosts)
 
     def start(self, collective: str, nbytes: int, step: int, group: str) -> int:
@@ -92,12 +98,20 @@ class Nothing:
         return True
 
 
+def plain(text: str) -> str:
+    """What an error of gloo says, without its source file and its general advice."""
+    first = text.strip().splitlines()[0]
+    first = re.sub(r"^\[[^]]*\.cc:\d+\] ", "", first)
+    return re.sub(r"\. This is typically caused by .*", "", first)
+
+
 class Operation:
     """One collective under way. Keeps its tensors alive until the engine has let go of them.
 
     launch begins it and returns torch's work; collective, nbytes, group and step are what a link
-    has to know of it; root = the only rank whose beginning counts for this one, or -1 for all; step
-    = that of the job, the same on all ranks."""
+    has to know of it (collective = None: nothing, it takes no time there); root = the only rank
+    whose beginning counts for this one, or -1 for all; step = that of the job, the same on all
+    ranks."""
 
     def __init__(self, engine, launch, tensors, collective, nbytes, root, text, step, group="all"):
         self.engine = engine
@@ -110,7 +124,8 @@ class Operation:
         self.began = time.monotonic()
         # Before the launch: another rank may have performed it, and ask when this one began, before
         # the launch returns.
-        self.number = engine.link.start(collective, nbytes, step, group) if engine.link else None
+        paced = engine.link is not None and collective is not None
+        self.number = engine.link.start(collective, nbytes, step, group) if paced else None
         self.work = launch()
         self.prompt = False  # when it was noticed, it had arrived just then
         self._missed = 0.0  # when it was last looked for in vain
@@ -130,11 +145,13 @@ class Operation:
     def _arrived(self, patience: float) -> bool:
         """Performed, and delivered by the emulated link if there is one."""
         if self.due is None:
-            if not self._performed(patience):
+            # Our own deadline: the engine's counts anew in every step inside of a collective.
+            remaining = self.began + self.engine.timeout - time.monotonic()
+            if not self._performed(max(0.0, min(patience, remaining))):
                 if time.monotonic() - self.began > self.engine.timeout:
                     raise Error("timeout", f"no answer within {self.engine.timeout:g} s")
                 return False
-            if self.engine.link is None:
+            if self.number is None:
                 return True
             self.due = self.engine.link.due(
                 self.number, self.collective, self.nbytes, self.root, self.group
@@ -160,7 +177,7 @@ class Operation:
             except RuntimeError as true_error:
                 text = str(true_error)
                 kind = "timeout" if "imed out" in text else "peer"
-                raise Error(kind, text.strip().splitlines()[0]) from error
+                raise Error(kind, plain(text)) from error
 
 
 class Engine:
@@ -176,7 +193,7 @@ class Engine:
         self.link = None
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
-        self.group = self._new_group(ranks, self._subgroup)
+        self.group = self._meet(parent, ranks)
         self.rank = dist.get_rank(self.group)
         self.ranks = len(ranks)
         self._groups = {"all": self.group}
@@ -185,22 +202,38 @@ class Engine:
         names = self.gather_objects(host_name())
         self.hosts = [names.index(name) for name in names]  # a host's first rank names it
         if link is not None:
-            self.link = PacedLink(link, self.rank, self.ranks, len(set(self.hosts)), self.group)
-
-    def _new_group(self, ranks: list[int], local: bool) -> dist.ProcessGroup:
-        try:
-            return dist.new_group(
-                ranks,
-                backend="gloo",
-                use_local_synchronization=local,  # the others know nothing of us
-                timeout=timedelta(seconds=self.timeout),
+            self.link = PacedLink(
+                link, self.rank, self.ranks, len(set(self.hosts)), self.gather_objects
             )
+
+    def _meet(self, parent: dist.ProcessGroup, ranks: list[int]) -> dist.ProcessGroup:
+        """The group of all ranks; or an error that says who did not come."""
+        store, rank = parent.get_group_store(), dist.get_rank(parent)
+        time_of_parent = _MEETINGS.get(parent, 0)
+        _MEETINGS[parent] = time_of_parent + 1
+        here = [f"tidegate/attach/{time_of_parent}/{each}" for each in range(len(ranks))]
+        store.set(here[rank], "")
+        try:
+            return self._new_group(ranks, self._subgroup)
         except RuntimeError as error:
+            absent = []
+            with contextlib.suppress(RuntimeError):
+                absent = [str(each) for each, key in enumerate(here) if not store.check([key])]
+            who = f" without rank {', '.join(absent)}" if absent else ""
             raise Error(
                 "timeout",
-                f"the ranks could not form a group within {self.timeout:g} s: {error}; every rank "
-                "of the model must call attach, in the same order",
+                f"rank {rank} of {len(ranks)} waited {self.timeout:g} s in attach{who}: the ranks "
+                f"could not form a group ({plain(str(error))}). Every rank of the "
+                "model must call attach, in the same order; look at the logs of those that did not",
             ) from error
+
+    def _new_group(self, ranks: list[int], local: bool) -> dist.ProcessGroup:
+        return dist.new_group(
+            ranks,
+            backend="gloo",
+            use_local_synchronization=local,  # the others know nothing of us
+            timeout=timedelta(seconds=self.timeout),
+        )
 
     def form_host_groups(self) -> None:
         """One group for the ranks of this host, one for the first ranks of all hosts. Collective:
@@ -213,7 +246,14 @@ class Engine:
             # equally many, so a rank that leads nothing forms one with itself.
             inside = self.rank in self._members[group]
             members = self._members[group] if inside else [self.rank]
-            self._groups[group] = self._new_group([ranks[r] for r in members], True)
+            try:
+                self._groups[group] = self._new_group([ranks[r] for r in members], True)
+            except RuntimeError as error:
+                raise Error(
+                    "timeout",
+                    f"rank {self.rank} of {self.ranks}: the ranks of one host could not form a "
+                    f"group within {self.timeout:g} s: {error}; look at the logs of the others",
+                ) from error
 
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
@@ -299,13 +339,41 @@ class Engine:
 
     def gather_objects(self, value) -> list:
         """Every rank's value, in rank order."""
-        values = [None] * self.ranks
+        mine = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        lengths = [int(n) for n in self._gather(torch.tensor([mine.numel()]))]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: mine.numel()] = mine
+        texts = self._gather(padded)
+        return [
+            pickle.loads(text[:n].numpy().tobytes()) for text, n in zip(texts, lengths, strict=True)
+        ]
+
+    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Every rank's tensor; all have the same size."""
+        all_of_them = [torch.empty_like(tensor) for _ in range(self.ranks)]
+        operation = self._remember(
+            Operation(
+                self,
+                partial(self.group.allgather, [all_of_them], [tensor]),
+                (tensor, all_of_them),
+                None,
+                tensor.nbytes,
+                -1,
+                "comparison of settings",
+                0,
+            )
+        )
         try:
-            dist.all_gather_object(values, value, group=self.group)
-        except RuntimeError as error:
-            kind = "timeout" if "imed out" in str(error) else "peer"
-            raise Error(kind, f"the ranks could not compare their settings: {error}") from error
-        return values
+            while not operation.done(STEP_OF_WAIT):
+                pass
+        except Error as error:
+            raise Error(
+                error.kind,
+                f"rank {self.rank} of {self.ranks}: the ranks could not tell each other their "
+                f"settings or states: {error}. Every rank must call attach, save and load, in the "
+                "same order; look for an error in the logs of the others",
+            ) from error
+        return all_of_them
 
     def close(self, exiting: bool = False, keep=()) -> None:
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory

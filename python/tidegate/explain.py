@@ -54,7 +54,7 @@ def tell(trace: dict) -> list[dict]:
                 "learning rate",
                 f"the learning rate has dropped, to {each['learning_rate']:g}",
             )
-        for text in describe_decisions(each["decisions"], present):
+        for text in describe_decisions(new_decisions(each, present), present):
             add(step, "decision", text)
         if each["batches"] != batches:
             batches = each["batches"]
@@ -62,11 +62,21 @@ def tell(trace: dict) -> list[dict]:
         if each["finite"] is False:
             add(step, "skipped", "a result was NaN or Inf: every bucket took back what it sent")
     for fault in trace["faults"]:
-        add(fault["step"], "fault", f"{fault['fault']} error: {fault['text']}")
+        if fault["fault"] == "slow":
+            add(fault["step"], "slow", fault["text"])
+        else:
+            add(fault["step"], "fault", f"{fault['fault']} error: {fault['text']}")
     if trace["incomplete"]:
         last = trace["steps"][-1]["step"] if trace["steps"] else 0
         add(last, "fault", trace["incomplete"])
     return story
+
+
+def new_decisions(step: dict, present: dict[int, str]) -> list[dict]:
+    """A new part of a trace repeats the decisions in force, which are no news."""
+    if not step["repeats"]:
+        return step["decisions"]
+    return [d for d in step["decisions"] if present.get(d["bucket"]) != d["choice"]]
 
 
 def describe_decisions(decisions: list[dict], present: dict[int, str]) -> list[str]:
@@ -118,7 +128,7 @@ def summarise(trace: dict) -> dict:
         "network": steps[-1]["network"] if steps else None,
         "skipped_steps": sum(each["finite"] is False for each in steps),
         "ended": trace["end"] is not None,
-        "faults": len(trace["faults"]),
+        "faults": sum(fault["fault"] != "slow" for fault in trace["faults"]),
     }
 
 

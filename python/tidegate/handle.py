@@ -26,6 +26,7 @@ from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errand import Errand
 from .errors import Error
 from .flush import flush
+from .lookout import Lookout
 from .micro_batches import MicroBatch, micro_batches, scale_rates
 from .progress import Progress
 from .recut import Layers, Layout, Recut, fits
@@ -33,9 +34,13 @@ from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
 POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
-LONG_WAIT = 0.5  # seconds; a rank that waits longer says in the store where it is
-SETTLE = 1.7  # seconds after which every rank that waits has said where it is (see Progress)
+LINGER = 0.5  # seconds
+SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
+OUT_OF_MEMORY = (
+    "this process is out of memory: what waits to be sent takes as much as all gradients in fp32. "
+    "Start fewer processes on this machine, or take a method that keeps nothing back, such as bf16"
+)
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -88,6 +93,18 @@ def compressible_sizes(model: torch.nn.Module) -> dict[str, int]:
     }
 
 
+def checked_figures(figures: dict) -> dict[str, float]:
+    checked = {}
+    for name, value in figures.items():
+        try:
+            checked[name] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise Error(
+                "config", f"log({name}={value!r:.60}): is no number ({error}); give a float"
+            ) from None
+    return checked
+
+
 def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
     """What DDP would do without a hook."""
     buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
@@ -112,6 +129,7 @@ class Handle:
     ):
         self.label = label
         self.optimizer = optimizer
+        self._compared = False  # what ranks have loaded, since it may have changed
         self._session = session
         self._engine = engine
         self._scaler = scaler
@@ -122,6 +140,7 @@ class Handle:
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
+        self._lookout = Lookout(self._progress, session.note_slow)
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
@@ -188,6 +207,14 @@ class Handle:
             },
             "emulated": self._engine.link.description if self._engine.link else None,
         }
+
+    def log(self, *, step: int | None = None, **figures: float) -> None:
+        """Writes figures of yours into the trace, for reports: log(loss=loss.item()), or
+        log(accuracy=0.86) after an evaluation. Of the last finished step unless `step` says another
+        one. Does nothing on ranks that write no trace, and does not communicate."""
+        figures = checked_figures(figures)
+        with self._lock:
+            self._session.log(figures, step)
 
     def end_epoch(self) -> None:
         """An epoch is over: for policies that count in epochs. Every rank says so, between the same
@@ -305,6 +332,7 @@ class Handle:
 
         def load():
             self._session.load(state)
+            self._compared = False
             self._layouts.clear()  # the next step brings its layers, and
             self._saved_layout = state.layout or None  # is cut to these
 
@@ -464,7 +492,24 @@ class Handle:
         pieces[-1].last = True
         return pieces
 
+    def _compare_loaded(self) -> None:
+        """Ranks that go on from different moments would drift apart. Once after a state may have
+        been loaded, before anything of the next step."""
+        self._issue()  # what belongs to the step before
+        self._compared = True
+        loaded = self._engine.gather_objects(self._session.loaded)
+        others = [rank for rank, theirs in enumerate(loaded) if theirs != loaded[0]]
+        if others:
+            raise Error(
+                "checkpoint",
+                f"rank {others[0]} has loaded another state than rank 0: [{loaded[others[0]]}] "
+                f"instead of [{loaded[0]}]; ranks that differ from rank 0: {others}. Every rank "
+                "must load its state of the same checkpoint",
+            )
+
     def _submit(self, ready: ReadyBucket) -> None:
+        if not self._compared:
+            self._compare_loaded()
         index = len(self._buffers)
         self._buffers.append(ready.buffer)
         with self._lock:
@@ -511,8 +556,7 @@ class Handle:
         if not flying.operation.done(STEP_OF_WAIT if nothing_can_come else 0.0):
             if self._stopping.is_set():
                 raise Error("peer", "the process ends while a collective is under way")
-            if time.monotonic() - flying.operation.began > LONG_WAIT:
-                self._progress.note_sometimes(self._position(flying))
+            self._lookout.wait(self._position(flying), flying.operation.began)
             self._looking_at = None
             return False
         finite = flying.foreign is None or is_finite(flying.foreign)
@@ -521,6 +565,7 @@ class Handle:
             self._session.complete(flying.bucket, flying.round, finite, flying.operation.prompt)
             finished = self._session.take_finished()
             step_ended = self._session.step != step
+            notices = self._session.take_notices() if step_ended else []
         self._looking_at = None
         self._flying.popleft()
         if self._recut is None:
@@ -528,7 +573,8 @@ class Handle:
         elif self._recut.finish(len(finished)):
             self._resolve(self._step)
         if step_ended:
-            self._progress.note_sometimes((step + 1, 0, 0))
+            self._lookout.end_step(step + 1)
+            self._lookout.show(notices)
         return True
 
     def _step_is_here(self) -> bool:
@@ -566,29 +612,37 @@ class Handle:
         else:  # not the network's fault: it keeps its type
             failure = error
             failure.add_note(text)
+        if self._engine.rank == 0:  # it may keep the store: the others should find it there
+            time.sleep(LINGER)
         self._error = failure
 
     def _describe_failure(self, error: BaseException) -> str:
         kind = error.kind if isinstance(error, Error) else type(error).__name__
-        text = str(error) or repr(error)
+        text = OUT_OF_MEMORY if isinstance(error, MemoryError) else str(error) or repr(error)
         who = f"rank {self._engine.rank} of {self._engine.ranks}"
         flying = self._looking_at
         if flying is None:
             step = self._session.step
-            self._progress.note((step, 0, 0), kind)
+            self._progress.tell_failure((step, 0, 0), kind, "", text)
             return f"{who}, step {step}: {text}"
         position = self._position(flying)
         what = "statistics round" if flying.bucket < 0 else f"bucket {flying.bucket}"
         waited = time.monotonic() - flying.operation.began
-        self._progress.note(position, f"{kind} in {flying.operation.text}")
+        self._progress.tell_failure(position, kind, f" in {flying.operation.text}", text)
         text = (
             f"{who} gave up in step {position[0]}, {what}, round {flying.round}, "
-            f"{flying.operation.text}, after {waited:.1f} s: {text}."
+            f"{flying.operation.text}, after {waited:.1f} s: {text.rstrip('.')}."
         )
         if kind not in ("peer", "timeout"):
             return text
-        # A broken connection is seen at once; give the healthy ranks time to say where they are.
-        time.sleep(max(0.0, SETTLE - waited))
+        cause = self._progress.find_cause(position)
+        if cause is None and waited < SETTLE:
+            # A broken connection is seen at once; give the other ranks time to say what they know.
+            time.sleep(SETTLE - waited)
+            cause = self._progress.find_cause(position)
+        if cause is not None:
+            known = "" if cause.text in text else f" {cause.text}."
+            return f"{text}{known} Look at the log of that rank first."
         return (
             f"{text} {self._progress.laggards(position)} Look at the logs of those ranks first; if "
             f"they were only slow, attach with a timeout above {self._engine.timeout:g} s."
@@ -604,5 +658,7 @@ class Handle:
         if self._thread.is_alive():
             self._stopping.set()
             self._thread.join(JOIN)
+        if self._error is None:
+            self._progress.tell_leave(self._session.step)
         self._session.note_end()
         self._engine.close(exiting, keep=(self._session, self))

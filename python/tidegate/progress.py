@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where every rank is, kept in the job's store, so that a time-out can name who lags behind."""
+"""Where every rank is, and what became of it, kept in the job's store: ranks that wait can name who
+lags behind, and hear of a rank that failed or left before their own time is up."""
 
-import contextlib
 import threading
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import torch.distributed as dist
 
 EVERY = 1.0  # seconds between two notes of a rank that is getting on
-STORE_PATIENCE = 2.0  # seconds; a store that does not answer must not hold up an error report
+STORE_PATIENCE = 0.6  # seconds; errors are due a second after a deadline, whatever the store does
+LONGEST_NEWS = 1500  # characters of an error that the others are told
+
+Position = tuple[int, int, int]  # step, bucket, round
+
+
+@dataclass
+class News:
+    """Of another rank that is lost to this one."""
+
+    text: str
+    is_cause: bool  # not just another rank that was left waiting
 
 
 class Progress:
@@ -20,44 +32,116 @@ class Progress:
         self._store.set_timeout(timedelta(seconds=STORE_PATIENCE))
         self._noted_at = 0.0
         self._noted = None
-        self._silent = False  # the store did not answer once, and will not be asked again
+        self._asking: threading.Thread | None = None
+        self._heard: list[News | None] = []
+        self._owes_answer = False
+        self._gone = False  # whoever kept the store has ended
         self.note((0, 0, 0))
 
-    def note(self, position: tuple[int, int, int], state: str = "") -> None:
-        """Publishes (step, bucket, round). Called when a step ends, when a wait becomes long, and
-        with a state when this rank gives up."""
-        self._noted_at = time.monotonic()
-        self._noted = position
-        self._ask(
-            lambda: self._store.set(str(self.rank), " ".join(map(str, position)) + f" {state}")
-        )
+    def note(self, position: Position, state: str = "") -> None:
+        """Publishes where this rank is. Called when a step ends, when a wait becomes long, and with
+        a state when this rank gives up."""
+        self._ask(lambda: self._write(position, state))
 
-    def note_sometimes(self, position: tuple[int, int, int]) -> None:
+    def note_sometimes(self, position: Position) -> None:
         if position != self._noted and time.monotonic() - self._noted_at > EVERY:
             self.note(position)
 
-    def _ask(self, question):
-        """The store's answer, or None if there is none in time. In a thread of its own: a store
-        whose process has stopped blocks its clients, whatever their time-out."""
-        answers = []
+    def _write(self, position: Position, state: str = "") -> None:
+        self._noted_at = time.monotonic()
+        self._noted = position
+        self._store.set(str(self.rank), " ".join(map(str, position)) + f" {state}")
+
+    def tell_failure(self, position: Position, kind: str, where: str, text: str) -> None:
+        """For those who wait for this rank. Of several failures the first is kept: the others
+        follow from it."""
+
+        def tell():
+            self._write(position, f"{kind}{where}")
+            self._store.compare_set("failed", "", f"{self.rank} {kind} {text[:LONGEST_NEWS]}")
+
+        self._ask(tell)
+
+    def tell_leave(self, step: int) -> None:
+        """This rank has taken `step` steps and will take no more."""
+
+        def tell():
+            self._write((step, 0, 0), "has left")
+            self._store.compare_set("left", "", f"{self.rank} {step}")
+
+        self._ask(tell)
+
+    def hear(self, position: Position) -> News | None:
+        """Why nobody should wait at `position` any longer, if the store has said so by now. Notes
+        `position` by the way. Does not wait for the store: the next call has the answer."""
+        if self._unavailable():
+            return None
+        heard, self._heard = self._heard, []
+        self._begin(lambda: self._look(position), self._heard)
+        return heard[0] if heard else None
+
+    def find_cause(self, position: Position) -> News | None:
+        """Likewise, but waits for the answer, and only for what others do not merely suffer."""
+        news = self._ask(lambda: self._look(position))
+        return news if news and news.is_cause else None
+
+    def _look(self, position: Position) -> News | None:
+        if position != self._noted:
+            self._write(position)
+        if self._store.check(["failed"]):
+            rank, kind, text = self._store.get("failed").decode().split(" ", 2)
+            if int(rank) != self.rank:
+                return News(f"rank {rank} has failed: {text}", kind not in ("peer", "timeout"))
+        if self._store.check(["left"]):
+            rank, step = map(int, self._store.get("left").decode().split())
+            if rank != self.rank and (step, 0, 0) < position:
+                return News(
+                    f"rank {rank} has left after {step} steps: its script has ended, raised an "
+                    "error or called detach(). If it only had fewer batches, use DDP's join()",
+                    True,
+                )
+        return None
+
+    def _unavailable(self) -> bool:
+        return self._gone or (self._asking is not None and self._asking.is_alive())
+
+    def _begin(self, question, answers: list) -> None:
+        """Asks the store in a thread: one whose process has stopped blocks its clients, whatever
+        their time-out."""
 
         def ask():
-            with contextlib.suppress(RuntimeError):
+            try:
                 answers.append(question())
+            except dist.DistNetworkError:
+                self._gone = True  # torch would complain at length every time
+            except RuntimeError:
+                pass
 
-        if not self._silent:
-            thread = threading.Thread(target=ask, daemon=True)
-            thread.start()
-            thread.join(STORE_PATIENCE)
-            self._silent = thread.is_alive()
+        self._asking = threading.Thread(target=ask, name="tidegate store", daemon=True)
+        self._asking.start()
+
+    def _ask(self, question):
+        """The store's answer, or None if there is none in time. While it owes one it is not waited
+        for again."""
+        deadline = time.monotonic() + STORE_PATIENCE
+        if self._asking is not None and not self._owes_answer:
+            self._asking.join(STORE_PATIENCE)
+        if self._unavailable():
+            self._owes_answer = True
+            return None
+        answers = []
+        self._begin(question, answers)
+        self._asking.join(max(0.0, deadline - time.monotonic()))
+        self._owes_answer = self._asking.is_alive()
         return answers[0] if answers else None
 
-    def laggards(self, position: tuple[int, int, int]) -> str:
-        """One sentence about the ranks that are behind `position`."""
+    def behind(self, position: Position) -> tuple[list[int], str] | None:
+        """The ranks that are behind `position`, and one sentence about them; None if the store does
+        not answer."""
         notes = self._ask(lambda: self._store.multi_get([str(rank) for rank in range(self.ranks)]))
         if notes is None:
-            return "The store, usually kept by rank 0, does not answer: who lags is unknown."
-        behind, gave_up = [], []
+            return None
+        ranks, behind, gave_up = [], [], []
         for rank, note in enumerate(notes):
             step, bucket, round_, *state = note.decode().split(" ", 3)
             where = f"rank {rank} (step {step}, bucket {bucket}, round {round_})"
@@ -66,6 +150,7 @@ class Progress:
             if state and state[0]:
                 gave_up.append(f"{where}: {state[0]}")
             elif (int(step), int(bucket), int(round_)) < position:
+                ranks.append(rank)
                 behind.append(where)
         text = ""
         if behind:
@@ -74,4 +159,14 @@ class Progress:
             text = "No rank is known to be behind: all wait for each other, or for the network."
         if gave_up:
             text += " Gave up: " + "; ".join(gave_up) + "."
-        return text.strip()
+        return ranks, text.strip()
+
+    def laggards(self, position: Position) -> str:
+        """One sentence about the ranks that are behind `position`."""
+        found = self.behind(position)
+        if found is None:
+            return (
+                "The job's store does not answer, so who lags is unknown: whoever keeps it, "
+                "usually rank 0, may be the one that is lost."
+            )
+        return found[1]

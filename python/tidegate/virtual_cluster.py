@@ -166,10 +166,12 @@ class VirtualCluster:
             loss = self.step()
             if progress:
                 progress(len(self.losses), loss)
+        figures = self.evaluate()
+        if figures:
+            self._sessions[0].log({name: float(value) for name, value in figures.items()})
         self._sessions[0].note_end()
         counts = self._counts.now()
         last = self.losses[-LAST_LOSSES:]
-        figures = self.evaluate()
         return Outcome(
             steps=len(self.losses),
             loss=sum(last) / max(1, len(last)),
@@ -213,6 +215,7 @@ class VirtualCluster:
         if self.task.scheduler is not None:
             self.task.scheduler.step()
         self.losses.append(loss)
+        self._sessions[0].log({"loss": loss})
         if self._filled:
             self._rebuild_buckets()
         return loss
@@ -247,12 +250,8 @@ class VirtualCluster:
     # --- going back ---
 
     def snapshot(self) -> dict:
-        """Everything that the following steps depend on; may be written with torch.save. What an
-        owner or a method holds moves into the residuals, and statistics start anew, here as after
-        a restore: both go on alike."""
-        sessions = snapshots.sessions_state(self._sessions)
-        snapshots.load_sessions(self._sessions, sessions)
-        self._calibrate(len(self.losses))
+        """Everything that the following steps depend on; may be written with torch.save. Taking it
+        changes nothing."""
         return {
             "version": snapshots.VERSION,
             "ranks": self.ranks,
@@ -261,7 +260,7 @@ class VirtualCluster:
             "losses": list(self.losses),
             "modelled": list(self._modelled),
             "counts": self._counts.now(),
-            "sessions": sessions,
+            "sessions": snapshots.sessions_state(self._sessions),
             "training": snapshots.training_state(self.task),
             "random": torch.get_rng_state(),
         }
@@ -278,7 +277,6 @@ class VirtualCluster:
         self._batches.go_to(*snapshot["place"])
         self.losses = list(snapshot["losses"])
         self._modelled = list(snapshot["modelled"])
-        self._calibrate(len(self.losses))
         torch.set_rng_state(snapshot["random"])
 
     def alike(self, policy, *, trace=None) -> "VirtualCluster":

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "expect_error.h"
+#include "tests/expect_error.h"
 
 namespace tidegate {
 namespace {

@@ -223,8 +223,6 @@ def test_exploring_leaves_the_cluster_where_it_was():
         cluster.run(12)
         if explores:
             exploration.explore(cluster, steps=3)
-        else:
-            cluster.snapshot()  # statistics start anew behind one
         cluster.run(10)
         return digest(cluster.task.model)
 

@@ -41,16 +41,57 @@ def test_those_behind_and_those_that_gave_up_are_named(server):
         "Behind, as last seen: rank 1 (step 4, bucket 1, round 1). "
         "Gave up: rank 2 (step 5, bucket 0, round 1): timeout in all-gather of 8 bytes."
     )
+    assert first.behind((5, 0, 1))[0] == [1]
     second.note((5, 0, 1))
     third.note((5, 0, 1))
     assert "No rank is known to be behind" in first.laggards((5, 0, 1))
 
 
+def hear(progress, position):
+    """What there is to hear: a call asks, a later one has the answer."""
+    for _ in range(2):  # the first may have the answer to an older question
+        progress.hear(position)
+        progress._asking.join()
+    return progress.hear(position)
+
+
+def test_the_first_failure_is_heard_by_the_others_and_not_by_its_own_rank(server):
+    first, second, third = (progress_of(rank, server[1]) for rank in range(3))
+    assert hear(first, (5, 0, 1)) is None
+    second.tell_failure((5, 0, 0), "numeric", "", "a bug in its policy")
+    third.tell_failure((5, 0, 1), "peer", " in all-gather", "rank 1 has failed")
+    for rank in (first, third):
+        news = hear(rank, (5, 0, 1))
+        assert news.text == "rank 1 has failed: a bug in its policy"
+        assert news.is_cause
+    assert hear(second, (5, 0, 1)) is None
+
+
+def test_who_was_only_left_waiting_is_not_the_cause(server):
+    first, second = (progress_of(rank, server[1]) for rank in range(2))
+    second.tell_failure((5, 0, 1), "peer", " in all-gather", "Connection closed by peer")
+    assert not hear(first, (5, 0, 1)).is_cause
+
+
+def test_a_rank_that_left_is_waited_for_only_in_steps_that_it_took(server):
+    first, second = (progress_of(rank, server[1]) for rank in range(2))
+    second.tell_leave(5)
+    assert hear(first, (4, 1, 2)) is None
+    assert hear(first, (5, 0, 0)) is None  # the statistics of the step before
+    assert "rank 1 has left after 5 steps" in hear(first, (5, 0, 1)).text
+
+
 def test_a_stopped_store_holds_nobody_up(server):
     process, port = server
-    progress = progress_of(0, port)
+    progress, *_ = (progress_of(rank, port) for rank in range(3))
     process.send_signal(signal.SIGSTOP)
     began = time.monotonic()
     assert "does not answer" in progress.laggards((1, 0, 0))
-    progress.note((2, 0, 0))  # and is not asked again
+    for _ in range(100):
+        assert progress.hear((2, 0, 0)) is None
+    progress.note((2, 0, 0))
     assert time.monotonic() - began < 2 * STORE_PATIENCE + 1
+    process.send_signal(signal.SIGCONT)
+    progress._asking.join(20)
+    # And is asked again when it does.
+    assert "Behind, as last seen: rank 1" in progress.laggards((3, 0, 0))

@@ -2,14 +2,17 @@
 """What commands make of traces: explain tells them, replay repeats their decisions."""
 
 import json
+import sys
 
 import pytest
+import torch
 from ranks import results
 from small_task import record
 from training import attach, batches, mlp, sgd, train, wrap
 
 import tidegate
-from tidegate import cli, explain
+from tidegate import _core, cli, explain
+from tidegate.attach import _trace_bytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,6 +152,51 @@ def train_and_trace(rank, ranks, path):
     handle = attach(model, policy=moody, method=None, ratio=None, trace=path, timeout=20)
     train(model, sgd(model), batches(rank, 20))
     handle.detach()
+
+
+def log_and_turn_over(rank, ranks, path):
+    sys.modules["tidegate.attach"].LEAST_TRACE_MB = 0.1
+    model = wrap(mlp())
+    handle = attach(model, policy=moody, method=None, ratio=None, trace=path, trace_mb=0.2)
+    optimizer = sgd(model)
+    for number, batch in enumerate(batches(rank, 40)):
+        train(model, optimizer, [batch])
+        handle.log(loss=number / 2, other=float("nan"))
+    handle.log(step=7, accuracy=torch.tensor(0.5))
+    with pytest.raises(tidegate.Error, match=r"loss='low'.: is no number"):
+        handle.log(loss="low")
+    handle.detach()
+
+
+def test_a_real_job_logs_into_a_trace_of_several_parts(capsys, trace):
+    results(log_and_turn_over, 2, str(trace))
+    parts = sorted(path.name for path in trace.parent.glob("run.jsonl*"))
+    assert len(parts) > 2
+    assert parts[:2] == ["run.jsonl", "run.jsonl.000000"]
+    read = _core.read_trace(str(trace))
+    assert [step["step"] for step in read["steps"]] == list(range(40))
+    losses = [(log["step"], log["figures"]["loss"]) for log in read["logs"][:-1]]
+    assert losses == [(number, number / 2) for number in range(40)]
+    assert read["logs"][-1] == {"step": 7, "figures": {"accuracy": 0.5}}
+    assert all(step["compute_seconds"] > 0 for step in read["steps"][1:])
+    assert said(capsys, "replay", trace)[0] == 0
+    story = explain.tell(read)
+    assert len([event for event in story if event["step"] == 0]) == 1  # not repeated by parts
+
+
+def test_a_trace_whose_beginning_is_gone_is_told_but_not_repeated(capsys, trace):
+    results(log_and_turn_over, 2, str(trace))
+    trace.with_name("run.jsonl.000000").unlink()
+    assert said(capsys, "explain", trace)[0] == 0
+    code, _, err = said(capsys, "replay", trace)
+    assert code == 2
+    assert "begins with part 1" in err
+
+
+@pytest.mark.parametrize("room", [0, -1, "much", float("nan")])
+def test_a_trace_needs_some_room(room):
+    with pytest.raises(tidegate.Error, match=r"trace_mb .* megabytes, 1 or more"):
+        _trace_bytes(room)
 
 
 def test_the_trace_of_a_real_job_repeats(capsys, trace):

@@ -78,9 +78,9 @@ TEST(StateBytes, GivesBackWhatWasWritten) {
 TEST(StateBytes, EveryTruncationIsRefused) {
   const auto bytes = write_state(full_state());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_TRUE(fails(Fault::checkpoint,
-                      [&] { read_state(without(bytes, bytes.size() - length)); }))
-        << length;
+    EXPECT_TRUE(fails(Fault::checkpoint, [&] {
+      read_state(without(bytes, bytes.size() - length));
+    })) << length;
   }
 }
 
@@ -180,7 +180,7 @@ TEST(HeldBack, ComesBackAsItWas) {
   std::vector<float> values(100);
   for (const std::size_t i : {0u, 3u, 4u, 40u, 41u, 99u}) values[i] = 1.0f + static_cast<float>(i);
   const HeldBack held = make_held_back(part, choice, values);
-  EXPECT_EQ(held.runs, (std::vector<Run>{{0, 5}, {40, 2}, {99, 1}}));
+  EXPECT_EQ(held.runs, (std::vector<tidegate::Run>{{0, 5}, {40, 2}, {99, 1}}));
   EXPECT_EQ(held.spread_out(100), values);
   EXPECT_TRUE(held.held_by(part, choice));
   EXPECT_FALSE(held.held_by(part, make_choice("topk", 0.1)));

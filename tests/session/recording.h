@@ -12,6 +12,7 @@
 #include "tidegate/policies/trace_json.h"
 #include "tidegate/policies/trace_reader.h"
 #include "tidegate/session/modelled.h"
+#include "tidegate/session/trace_file.h"
 
 namespace tidegate {
 
@@ -73,7 +74,7 @@ struct Recording {
 };
 
 // A job of two ranks in modelled time whose buckets change after the first step, as DDP's do.
-inline void record(Recording& recording, int steps) {
+inline void record(Recording& recording, int steps, TraceFile* file = nullptr) {
   const auto clock = std::make_shared<ModelledClock>();
   std::vector<std::string> of_rank_1;
   std::vector<std::unique_ptr<Session>> sessions;
@@ -84,7 +85,11 @@ inline void record(Recording& recording, int steps) {
       return std::make_unique<Curious>(rank == 0 ? recording.seen : of_rank_1);
     };
     if (rank == 0) {
-      settings.trace = [&](std::string_view line) { recording.lines << line << '\n'; };
+      settings.trace = [&, file](std::string_view line) {
+        recording.lines << line << '\n';
+        if (file) file->write(line);
+      };
+      if (file) settings.turn_trace_over = [file] { return file->turn_over(); };
     }
     ModelledClock::give(clock, settings);
     sessions.push_back(std::make_unique<Session>(Place{rank, 2}, settings));

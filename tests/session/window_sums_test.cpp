@@ -58,8 +58,8 @@ TEST(WindowSums, GoesOnFromWhatWasSaved) {
     first.end_step();
   }
   WindowSums second(3);
-  second.load(first.sums(), first.progress());
-  EXPECT_EQ(second.begin_step(0), nullptr);  // what has ended was seen
+  second.recall(first.sums(), first.remember());
+  EXPECT_EQ(second.begin_step(0)->number, 0);
   second.add("a", kGradient, 1);
   second.end_step();
   const Window* window = second.begin_step(0);
@@ -75,7 +75,7 @@ TEST(WindowSums, RemembersWhichEpochsAreOver) {
   first.add("a", kGradient, 1);
   first.end_step();
   WindowSums second(0);
-  second.load(first.sums(), first.progress());
+  second.recall(first.sums(), first.remember());
   EXPECT_EQ(second.begin_step(4), nullptr);
   EXPECT_DOUBLE_EQ(second.begin_step(5)->norms.at("a"), 5);
 }
@@ -84,7 +84,7 @@ TEST(WindowSums, IsVoidAfterAStateWithoutIt) {
   WindowSums sums(2);
   sums.add("a", kGradient, 1);
   sums.end_step();
-  sums.load({}, {});
+  sums.recall({}, {});
   for (int step = 0; step < 2; ++step) {
     EXPECT_EQ(sums.begin_step(0), nullptr);
     sums.add("a", kGradient, 1);

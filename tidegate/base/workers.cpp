@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tidegate/base/denormals.h"
 #include "tidegate/base/error.h"
 
 namespace tidegate {
@@ -36,6 +37,7 @@ void Workers::run(const std::function<void(std::size_t)>& work) {
   {
     const std::lock_guard lock(mutex_);
     work_ = &work;
+    denormals_are_zero_ = DenormalsAreZero::active();
     busy_ = helpers_.size();
     ++round_;
   }
@@ -66,9 +68,11 @@ void Workers::help(std::size_t part) {
     if (closing_) return;
     seen = round_;
     const auto* work = work_;
+    const bool as_zero = denormals_are_zero_;
     lock.unlock();
     std::exception_ptr error;
     try {
+      const DenormalsAreZero as_the_caller_has_it(as_zero);
       (*work)(part);
     } catch (...) {
       error = std::current_exception();

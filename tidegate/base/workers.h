@@ -35,6 +35,7 @@ class Workers {
   std::mutex mutex_;
   std::condition_variable changed_;
   const std::function<void(std::size_t)>* work_ = nullptr;
+  bool denormals_are_zero_ = false;  // for the caller, and so for all
   std::size_t round_ = 0;  // counts calls of run(), so that a helper takes part once in each
   std::size_t busy_ = 0;
   bool closing_ = false;

@@ -163,6 +163,7 @@ Method dgc_row() {
       "up to k elements above a sampled threshold; with momentum=M it takes over the "
       "momentum of the optimiser, which must then be plain SGD");
   row.corrects_momentum = true;
+  row.memory_is_own = true;  // the velocity of what this rank has not sent
   return row;
 }
 

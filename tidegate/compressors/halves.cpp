@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/compressors/halves.h"
 
+#include <cmath>
+
 #include "tidegate/kernels/kernels.h"
 
 namespace tidegate {
@@ -16,6 +18,8 @@ Exchange Halves::average(Bucket bucket, Choice choice, std::span<float>) {
   const double energy = kernels::sum_of_squares(bucket.gradient) / (scale * scale);
   report_ = {
       .gradient_energy = energy, .sent_energy = energy, .sent_elements = bucket.gradient.size()};
+  // Numbers of fp16 cannot make it overflow: what is not finite is an element.
+  if (element_ == Element::f16) report_.finite = std::isfinite(energy);
 }
 
 std::vector<Round> halves_rounds(const Shape& shape, const Choice& choice) {

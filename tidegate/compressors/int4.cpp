@@ -15,6 +15,7 @@ Method int4_row() {
   row.predict_backlog = [](const Choice&, const Histogram& gradient) {
     return rounding_backlog(gradient, 7);
   };
+  row.prompt = true;
   return row;
 }
 

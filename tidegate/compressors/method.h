@@ -113,10 +113,14 @@ struct Method {
   // By owners less is delivered than by the others at the same level: not a matter of price alone.
   bool owners_deliver_less = false;
   bool error_feedback = false;
-  bool blind = false;  // chooses what to send without looking at the gradient: learns far slower
+  bool blind = false;   // chooses what to send without looking at the gradient: learns far slower
+  bool prompt = false;  // sends every element up to rounding: what waits goes with the next step
   bool overflows = false;  // of values that fp32 can hold
   bool whole = false;      // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
+  // What it remembers is each rank's own and adds up, so that the mean may stand for it on all
+  // ranks; else it is the same on all ranks.
+  bool memory_is_own = false;
   // What an exchange will ask for, so that it can be priced without being run. All-reduces by ring
   // or tree are one round here; comm/routes.h says what becomes of them.
   std::vector<Round> (*rounds)(const Shape& shape, const Choice& choice);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/mpi/engine.h"
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <string>
@@ -22,6 +23,9 @@ constexpr std::chrono::microseconds kPause{20};
 
 // The least MPI_TAG_UB that the standard allows.
 constexpr int kHighestTag = 32767;
+
+// An engine of this process has given up waiting, with collectives of MPI still under way.
+std::atomic<bool> job_is_lost = false;
 
 std::string text_of(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text;
@@ -107,7 +111,10 @@ MpiRuntime::MpiRuntime(int& argc, char**& argv) {
   check_setup(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
 }
 
-MpiRuntime::~MpiRuntime() { MPI_Finalize(); }
+MpiRuntime::~MpiRuntime() {
+  if (job_is_lost) abort(EXIT_FAILURE);  // MPI_Finalize would wait for a rank that may never come
+  MPI_Finalize();
+}
 
 void MpiRuntime::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
@@ -274,13 +281,15 @@ void MpiEngine::check_length(const SendReceive& request, const MPI_Status& statu
 void MpiEngine::give_up(const Pending& pending) {
   const bool first = !gave_up_;
   gave_up_ = true;
+  job_is_lost = true;
   if (!first) {
     fail(Fault::timeout, "rank ", place_.rank, " does not wait for ", describe(pending.request),
          " after another operation has timed out");
   }
   fail(Fault::timeout, "rank ", place_.rank, " waited ", timeout_.count(), " ms in ",
        describe(pending.request),
-       ": another rank has stopped, is stuck, or needs longer than the engine's time-out");
+       ": another rank has stopped, is stuck, or needs longer than the engine's time-out. End the ",
+       "job (MpiRuntime does, when it goes out of scope) and look at the output of the others");
 }
 
 void MpiEngine::check_code(int code, const Request& request) const {

@@ -26,7 +26,7 @@ class MpiRuntime {
  public:
   // Takes MPI's own arguments, if there are any, out of argc and argv.
   MpiRuntime(int& argc, char**& argv);
-  // Waits for all ranks to come here.
+  // Waits for all ranks to come here; or, after an engine's time-out, ends the job on all of them.
   ~MpiRuntime();
   MpiRuntime(const MpiRuntime&) = delete;
   MpiRuntime& operator=(const MpiRuntime&) = delete;

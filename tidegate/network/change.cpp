@@ -12,6 +12,24 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+void ChangeDetector::remember(Numbers& out) const {
+  write_list(out, past_);
+  write_list(out, doubtful_);
+  write_list(out, rising_);
+  write_list(out, falling_);
+  out.insert(out.end(), {up_, down_});
+}
+
+void ChangeDetector::recall(NumberReader& in) {
+  const std::vector<double> past = in.list();
+  past_.assign(past.begin(), past.end());
+  doubtful_ = in.list();
+  rising_ = in.list();
+  falling_ = in.list();
+  up_ = in.next(0, kThreshold);
+  down_ = in.next(0, kThreshold);
+}
+
 std::optional<double> ChangeDetector::observe(double value) {
   double centre = 0;
   double spread = kFirstSpread;

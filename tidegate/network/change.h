@@ -14,6 +14,8 @@
 #include <optional>
 #include <vector>
 
+#include "tidegate/base/numbers.h"
+
 namespace tidegate {
 
 class ChangeDetector {
@@ -33,6 +35,10 @@ class ChangeDetector {
 
   // Something seems to be going on.
   bool suspicious() const { return up_ > 0 || down_ > 0; }
+
+  // For a checkpoint, and from one.
+  void remember(Numbers& out) const;
+  void recall(NumberReader& in);
 
  private:
   std::deque<double> past_;

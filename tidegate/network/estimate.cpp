@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <vector>
 
 #include "tidegate/base/error.h"
@@ -23,6 +24,40 @@ constexpr double kLeastDeviation = 0.05;  // relative; what is nearer is no outl
 
 double predicted(const Transfer& transfer, const Link& link) {
   return transfer.cost.steps * link.latency.count() + transfer.cost.bytes / link.bytes_per_second;
+}
+
+void write(Numbers& out, const Link& link) {
+  out.insert(out.end(), {link.bytes_per_second, link.latency.count()});
+}
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kTiny = std::numeric_limits<double>::min();
+
+// A link without a limit has an infinite rate.
+Link read_link(NumberReader& in) {
+  const double rate = in.next(kTiny, kInfinite);
+  return {.bytes_per_second = rate, .latency = Seconds(in.next(0))};
+}
+
+template <typename Transfers>
+void write_transfers(Numbers& out, const Transfers& transfers) {
+  out.push_back(static_cast<double>(transfers.size()));
+  for (const Transfer& transfer : transfers) {
+    out.insert(out.end(), {static_cast<double>(transfer.collective), transfer.cost.steps,
+                           transfer.cost.bytes, transfer.seconds.count()});
+  }
+}
+
+std::vector<Transfer> read_transfers(NumberReader& in) {
+  std::vector<Transfer> transfers(in.count(4));
+  for (Transfer& transfer : transfers) {
+    const auto collective =
+        static_cast<Collective>(in.whole(0, static_cast<std::int64_t>(Collective::swap)));
+    const double steps = in.next(0);
+    const double bytes = in.next(0);
+    transfer = {collective, {steps, bytes}, Seconds(in.next(kTiny))};
+  }
+  return transfers;
 }
 
 // How a link has changed, in logarithms.
@@ -106,6 +141,44 @@ void NetworkEstimate::restart(double trust) {
   }
   latency_ = {};
   rate_ = {};
+}
+
+void NetworkEstimate::remember(Numbers& out) const {
+  out.push_back(known_ ? 1 : 0);
+  for (const Collective collective : kPricedCollectives) {
+    const Fit& fit = network_.fit(collective);
+    write(out, fit.link);
+    out.push_back(static_cast<double>(fit.origin));
+  }
+  for (const Kind& kind : kinds_) {
+    write(out, kind.before);
+    out.push_back(kind.trust);
+    write_transfers(out, kind.window);
+  }
+  out.push_back(static_cast<double>(recent_.size()));
+  for (const std::vector<Transfer>& step : recent_) write_transfers(out, step);
+  latency_.remember(out);
+  rate_.remember(out);
+}
+
+void NetworkEstimate::recall(NumberReader& in) {
+  known_ = in.flag();
+  for (const Collective collective : kPricedCollectives) {
+    const Link link = read_link(in);
+    const auto origin =
+        static_cast<Origin>(in.whole(0, static_cast<std::int64_t>(Origin::measured)));
+    network_.set(collective, {.link = link, .origin = origin});
+  }
+  for (Kind& kind : kinds_) {
+    kind.before = read_link(in);
+    kind.trust = in.next(0, kTrust);
+    const std::vector<Transfer> window = read_transfers(in);
+    kind.window.assign(window.begin(), window.end());
+  }
+  recent_.clear();
+  for (std::size_t left = in.count(); left > 0; --left) recent_.push_back(read_transfers(in));
+  latency_.recall(in);
+  rate_.recall(in);
 }
 
 NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {

@@ -49,6 +49,11 @@ class NetworkEstimate {
 
   // Whether prices mean anything yet.
   bool known() const { return known_; }
+
+  // For a checkpoint, and from one, of equally many ranks.
+  void remember(Numbers& out) const;
+  void recall(NumberReader& in);
+
   const Network& network() const { return network_; }
 
  private:

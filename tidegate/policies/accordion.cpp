@@ -56,6 +56,19 @@ class Accordion : public Policy {
     return decision;
   }
 
+  std::optional<double> critical() const override {
+    double matrices = 0;
+    double critical = 0;
+    for (const auto& [bucket, decided] : decided_) {
+      for (const Layer& layer : decided.layers) {
+        if (layer.rows == 0) continue;
+        matrices += static_cast<double>(layer.elements);
+        if (regime_.critical(layer.name)) critical += static_cast<double>(layer.elements);
+      }
+    }
+    return matrices > 0 ? std::optional(critical / matrices) : std::nullopt;
+  }
+
   Notes remember() const override { return regime_.remember(); }
   void recall(const Notes& notes) override {
     decided_.clear();

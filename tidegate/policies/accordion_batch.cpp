@@ -56,6 +56,7 @@ class AccordionBatch : public Policy {
 
   int batches_per_step() const override { return grown() ? growth_.factor : 1; }
   double rate_scale() const override { return rate_scale_; }
+  std::optional<double> critical() const override { return regime_.critical("") ? 1.0 : 0.0; }
 
   Notes remember() const override {
     Notes notes = regime_.remember();

@@ -32,13 +32,18 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
     next_due_ = std::max(
         step, agreed_.step + period_after(agreed_, dense_period_, longest_period_, at_any_cost_));
   }
-  return agreed_.step >= 0 ? &agreed_ : nullptr;
+  return agreed();
 }
 
 void AgreedRecords::restart(std::int64_t step) {
   arrived_.clear();
   agreed_ = {};
   next_due_ = step;
+}
+
+void AgreedRecords::resume(std::optional<Statistics> agreed, std::int64_t next_due) {
+  restart(next_due);
+  if (agreed) agreed_ = std::move(*agreed);
 }
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period,

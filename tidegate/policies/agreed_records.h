@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "tidegate/comm/request.h"
 #include "tidegate/policies/statistics.h"
@@ -52,6 +53,10 @@ class AgreedRecords {
 
   // The job goes on at another step, as one that begins there.
   void restart(std::int64_t step);
+  // The same, as one that has got as far: with the records that count, if there are any.
+  void resume(std::optional<Statistics> agreed, std::int64_t next_due);
+  const Statistics* agreed() const { return agreed_.step >= 0 ? &agreed_ : nullptr; }
+  std::int64_t next_due() const { return next_due_; }
 
  private:
   std::int64_t dense_period_;

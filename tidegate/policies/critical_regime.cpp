@@ -107,7 +107,7 @@ std::string CriticalRegime::reason() const {
 Notes CriticalRegime::remember() const {
   Notes notes;
   notes[kProgress] = {static_cast<double>(windows_), static_cast<double>(drops_),
-                      dropped_ ? 1.0 : 0.0};
+                      dropped_ ? 1.0 : 0.0, static_cast<double>(last_number_ + 1)};
   for (const auto& [name, known] : parameters_) {
     // Without a norm, or a change, that is a number: what comes next is new, and critical.
     std::vector<double>& note = notes[concat(kParameter, name)];
@@ -120,11 +120,11 @@ Notes CriticalRegime::remember() const {
 void CriticalRegime::recall(const Notes& notes, std::string_view policy) {
   if (!notes.contains(kProgress)) return;  // of a job that had another policy
   const std::vector<double>& numbers = read_note(
-      notes, kProgress, policy, {.least = 3, .most = 3, .lowest = 0, .highest = kHighestCount});
+      notes, kProgress, policy, {.least = 4, .most = 4, .lowest = 0, .highest = kHighestCount});
   windows_ = static_cast<std::int64_t>(numbers[0]);
   drops_ = static_cast<std::uint64_t>(numbers[1]);
   dropped_ = numbers[2] != 0;
-  last_number_ = -1;  // what was seen is noted: the next one is new
+  last_number_ = static_cast<std::int64_t>(numbers[3]) - 1;
   parameters_.clear();
   for (const auto& [key, note] : notes) {
     if (!key.starts_with(kParameter)) continue;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tidegate/base/error.h"
+#include "tidegate/base/numbers.h"
 #include "tidegate/policies/compression_gain.h"
 #include "tidegate/policies/gravac_search.h"
 #include "tidegate/policies/kept_energy.h"
@@ -45,6 +46,7 @@ constexpr const char* kSearch = "gravac search";
 constexpr const char* kWindow = "gravac window";  // its first step, and whether it was observed
 constexpr const char* kMinimumGain = "gravac minimum gain";
 constexpr const char* kCandidateGain = "gravac candidate gain";
+constexpr const char* kSent = "gravac sent";  // first step, factor, weaker factor
 
 // Pairs of numbers, as many as there are.
 const std::vector<double>& read(const Notes& notes, const char* key) {
@@ -82,7 +84,8 @@ class Gravac : public Policy {
     return {{kSearch, search_.values()},
             {kWindow, {static_cast<double>(window_began_), observed_ ? 1.0 : 0.0}},
             {kMinimumGain, minimum_gain_->values()},
-            {kCandidateGain, candidate_gain_->values()}};
+            {kCandidateGain, candidate_gain_->values()},
+            {kSent, sent_values()}};
   }
 
   // How gains are smoothed is only known when a step begins: these are read then.
@@ -102,6 +105,7 @@ class Gravac : public Policy {
     window_began_ = static_cast<std::int64_t>(window[0]);
     observed_ = window[1] != 0;
     for (const char* gain : {kMinimumGain, kCandidateGain}) read(notes, gain);
+    recall_sent(notes);
   }
 
  private:
@@ -186,6 +190,25 @@ class Gravac : public Policy {
   void note_sent(std::int64_t step) {
     const Sent sent = sending();
     if (sent_.empty() || sent_.rbegin()->second != sent) sent_[step] = sent;
+  }
+  std::vector<double> sent_values() const {
+    std::vector<double> values;
+    for (const auto& [step, sent] : sent_) {
+      values.insert(values.end(),
+                    {static_cast<double>(step), sent.factor.times, sent.weaker.times});
+    }
+    return values;
+  }
+  void recall_sent(const Notes& notes) {
+    const auto found = notes.find(kSent);
+    if (found == notes.end()) return;
+    NumberReader in(found->second, kSent);
+    for (std::size_t left = found->second.size() / 3; left > 0; --left) {
+      const std::int64_t step = in.whole(0);
+      const Factor factor{in.next(1)};
+      sent_[step] = {factor, Factor{in.next(1)}};
+    }
+    in.end();
   }
   const Sent* sent_at(std::int64_t step) const {
     const auto after = sent_.upper_bound(step);

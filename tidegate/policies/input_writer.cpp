@@ -32,6 +32,11 @@ void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed
   if (resumed) {
     add(told_, "resumed", to_json(*resumed));
     window_ = -1;  // of another life
+    network_.reset();
+    if (now.statistics && !now.fresh) add(told_, "known", to_json(*now.statistics));
+    Numbers times;
+    if (now.times) now.times->remember(times);
+    add(told_, "times", to_json(Notes{{"times", times}}));
   }
   if (now.fresh && now.statistics) add(told_, "statistics", to_json(*now.statistics));
   if (now.network && !(network_ && equal(*network_, *now.network))) {

@@ -30,6 +30,33 @@ void JobTimes::observe(const Statistics& statistics) {
   if (past_.size() > kPast) past_.pop_front();
 }
 
+void JobTimes::remember(Numbers& out) const {
+  out.push_back(static_cast<double>(past_.size()));
+  for (const Step& step : past_) {
+    out.insert(out.end(), {step.compute, static_cast<double>(step.slots.size())});
+    for (const Slot& slot : step.slots) {
+      out.insert(out.end(), {slot.ready.count(), slot.compress.count(), slot.wire.count(),
+                             slot.decode.count()});
+    }
+  }
+}
+
+void JobTimes::recall(NumberReader& in) {
+  past_.clear();
+  for (std::size_t left = in.count(2); left > 0; --left) {
+    Step step{.compute = in.next(0), .slots = {}};
+    for (std::size_t slots = in.count(4); slots > 0; --slots) {
+      const Seconds ready(in.next(0));
+      const Seconds compress(in.next(0));
+      const Seconds wire(in.next(0));
+      step.slots.push_back({ready, compress, wire, Seconds(in.next(0))});
+    }
+    // As observe() keeps it: all steps have equally many buckets.
+    if (!past_.empty() && past_.back().slots.size() != step.slots.size()) past_.clear();
+    past_.push_back(std::move(step));
+  }
+}
+
 Seconds JobTimes::compute() const {
   if (past_.empty()) return Seconds(0);
   std::vector<double> values;

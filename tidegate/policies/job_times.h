@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "tidegate/base/numbers.h"
 #include "tidegate/network/step_time.h"
 #include "tidegate/policies/statistics.h"
 
@@ -29,6 +30,10 @@ class JobTimes {
     Seconds decode{0};
   };
   std::vector<Slot> slots() const;
+
+  // For a checkpoint, and from one.
+  void remember(Numbers& out) const;
+  void recall(NumberReader& in);
 
  private:
   static constexpr std::size_t kPast = 9;

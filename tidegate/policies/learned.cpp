@@ -2,6 +2,14 @@
 #include "tidegate/policies/learned.h"
 
 namespace tidegate {
+namespace {
+
+constexpr const char* kNetwork = "network";
+constexpr const char* kTimes = "times";
+constexpr const char* kTransfers = "transfers";
+constexpr const char* kCounts = "counts";
+
+}  // namespace
 
 void Learned::start_from(const Network& network) {
   network_.start_from(network);
@@ -11,6 +19,41 @@ void Learned::start_from(const Network& network) {
 void Learned::restart() {
   learned_from_ = -1;
   transfers_.clear();
+}
+
+Notes Learned::remember() const {
+  Notes notes;
+  network_.remember(notes[kNetwork]);
+  times_.remember(notes[kTimes]);
+  transfers_.remember(notes[kTransfers]);
+  notes[kCounts] = {static_cast<double>(learned_from_), priced_ ? 1.0 : 0.0,
+                    static_cast<double>(network_changes_)};
+  return notes;
+}
+
+void Learned::recall(const Notes& notes) {
+  Learned learned = *this;
+  const auto read = [&](const char* key, const auto& into) {
+    const auto found = notes.find(key);
+    NumberReader in(found == notes.end() ? std::span<const double>() : found->second, key);
+    into(in);
+    in.end();
+  };
+  read(kNetwork, [&](NumberReader& in) { learned.network_.recall(in); });
+  read(kTimes, [&](NumberReader& in) { learned.times_.recall(in); });
+  read(kTransfers, [&](NumberReader& in) { learned.transfers_.recall(in); });
+  read(kCounts, [&](NumberReader& in) {
+    learned.learned_from_ = in.whole(-1);
+    learned.priced_ = in.flag();
+    learned.network_changes_ = in.whole(0);
+  });
+  // A network that was measured for this job is worth more than one that the saved job only saw in
+  // passing.
+  if (priced_ && !learned.priced_) {
+    learned.network_ = network_;
+    learned.priced_ = true;
+  }
+  *this = std::move(learned);
 }
 
 std::vector<NetworkChange> Learned::learn(const Statistics* statistics) {

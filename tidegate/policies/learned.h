@@ -25,6 +25,10 @@ class Learned {
   // The job goes on at another step: what is known stays, what was on its way is void.
   void restart();
 
+  // For a checkpoint, and from one, of equally many ranks.
+  Notes remember() const;
+  void recall(const Notes& notes);
+
   // From records that have become old enough, once each; null = none have. Returns the changes of
   // the network that they give away.
   std::vector<NetworkChange> learn(const Statistics* statistics);

@@ -103,6 +103,8 @@ class Policy {
   virtual int batches_per_step() const { return 1; }
   // What learning rates are multiplied with for that step, compared with those of the user.
   virtual double rate_scale() const { return 1; }
+  // The share of the model that is in a critical regime, if it looks for such; for the trace.
+  virtual std::optional<double> critical() const { return {}; }
   virtual Notes remember() const { return {}; }
   virtual void recall(const Notes& notes) { (void)notes; }
   // What it goes by besides its options, a file for example: compared between ranks.

@@ -15,6 +15,7 @@ Repetition repeat(TraceReader& trace, Policy& policy, std::string_view name,
     fail(Fault::config, "the trace \"", trace.name(), "\" does not hold what its policy was told: ",
          "an earlier version wrote it; record the run again");
   }
+  trace.require_beginning();
   const bool wants_speeds = policy.needs().speeds;
   const CodecSpeeds no_speeds;
   Repetition result;
@@ -26,7 +27,8 @@ Repetition repeat(TraceReader& trace, Policy& policy, std::string_view name,
     for (const TracedDecision& decision : step->decisions) {
       in_force[decision.bucket] = decision;
     }
-    result.recorded_changes += static_cast<std::int64_t>(step->decisions.size());
+    if (!step->repeats)
+      result.recorded_changes += static_cast<std::int64_t>(step->decisions.size());
     begin_step(policy, name, now);
     for (std::size_t i = 0; i < step->buckets.size(); ++i) {
       const TracedBucket& bucket = step->buckets[i];
@@ -55,7 +57,7 @@ Repetition repeat(TraceReader& trace, Policy& policy, std::string_view name,
 }
 
 std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Choice> choices,
-                                      int hosts) {
+                                      int hosts, Compressing compressing) {
   const Situation& now = step.now;
   const std::size_t count = step.buckets.size();
   if (!now.network || !now.times || count == 0 || choices.size() != count) return std::nullopt;
@@ -69,8 +71,10 @@ std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Ch
     const auto share = static_cast<double>(sharing[slot]);
     BucketTiming& timing = timings.emplace_back();
     timing.ready = slots[slot].ready;
-    timing.compress = slots[slot].compress / share;
-    timing.decode = slots[slot].decode / share;
+    if (compressing == Compressing::as_recorded) {
+      timing.compress = slots[slot].compress / share;
+      timing.decode = slots[slot].decode / share;
+    }
     const TracedBucket& bucket = step.buckets[i];
     if (!bucket.choice) continue;  // went by other means
     const Shape shape{elements_of(bucket.layers), choices[i].by_host ? hosts : now.ranks,

@@ -38,9 +38,13 @@ Repetition repeat(TraceReader& trace, Policy& policy, std::string_view name,
                   const std::function<void(const TracedStep&)>& end_step = {});
 
 // How long a recorded step would have taken with these choices, one per bucket, modelled from the
-// network and the times of steps as they were known then. What compressing takes is that of the
-// recorded choices. Nothing while either is unknown.
+// network and the times of steps as they were known then. Nothing while either is unknown.
+enum class Compressing {
+  as_recorded,  // takes what it took by the recorded choices
+  free,         // takes no time: for choices that hardly compress
+};
 std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Choice> choices,
-                                      int hosts);
+                                      int hosts,
+                                      Compressing compressing = Compressing::as_recorded);
 
 }  // namespace tidegate

@@ -15,6 +15,7 @@ namespace {
 class Replay : public Policy {
  public:
   explicit Replay(TraceReader trace) : file_(trace.name()), ranks_(trace.start().ranks) {
+    trace.require_beginning();
     while (const TracedStep* step = trace.next()) {
       for (const TracedDecision& traced : step->decisions) add(traced);
       add_next({step->batches, step->rate_scale}, step->now.step);

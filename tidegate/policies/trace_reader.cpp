@@ -5,6 +5,7 @@
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
+#include "tidegate/policies/trace_parts.h"
 
 namespace tidegate {
 namespace {
@@ -18,6 +19,8 @@ using trace::kMostSteps;
 using trace::member;
 using trace::text;
 using trace::whole;
+
+constexpr std::size_t kMostMoments = 1 << 24;
 
 std::unique_ptr<std::istream> open(const std::string& path) {
   auto stream = std::make_unique<std::ifstream>(path);
@@ -53,6 +56,23 @@ bool same(const Choice& a, const Choice& b) {
   return a == other;
 }
 
+// The first part that is still there; the one with the trace's own name is the last.
+std::string first_part(const std::string& path) {
+  const auto parts = full_trace_parts(path);
+  return parts.empty() ? path : parts.begin()->second.string();
+}
+
+// Zero where it is absent, as in traces that somebody shortened.
+void read_phases(const Json& json, double& compress, double& wire, double& decode) {
+  const Json* phases = find(json, "ms");
+  const auto read = [&](const char* name, double& seconds) {
+    if (phases && find(*phases, name)) seconds = milliseconds(*phases, name);
+  };
+  read("compress", compress);
+  read("wire", wire);
+  read("decode", decode);
+}
+
 }  // namespace
 
 bool TracedDecision::says(const Decision& other) const {
@@ -69,7 +89,30 @@ struct TraceReader::Line {
   std::int64_t step = 0;
 };
 
-TraceReader::TraceReader(const std::string& path) : TraceReader(open(path), path) {}
+TraceReader::TraceReader(const std::string& path)
+    : TraceReader(open(first_part(path)), first_part(path)) {
+  const auto full = full_trace_parts(path);
+  if (full.empty()) return;
+  for (const auto& [number, part] : full) parts_.push_back(part.string());
+  parts_.pop_front();
+  parts_.push_back(path);
+}
+
+void TraceReader::require_beginning() const {
+  if (start_.part == 0) return;
+  fail(Fault::config, "the trace begins with part ", start_.part, " (\"", name_,
+       "\"): those before were removed to keep it within trace_mb, and decisions cannot be "
+       "repeated without what came before; record a run with more room");
+}
+
+bool TraceReader::next_part() {
+  if (parts_.empty()) return false;
+  name_ = parts_.front();
+  parts_.pop_front();
+  stream_ = open(name_);
+  lines_ = 0;
+  return true;
+}
 
 TraceReader::TraceReader(std::unique_ptr<std::istream> stream, std::string name)
     : stream_(std::move(stream)), name_(std::move(name)) {
@@ -85,8 +128,11 @@ TraceReader::TraceReader(std::unique_ptr<std::istream> stream, std::string name)
 std::unique_ptr<TraceReader::Line> TraceReader::next_line() {
   std::string written;
   while (written.find_first_not_of(" \t\r") == std::string::npos) {
-    if (!std::getline(*stream_, written)) return nullptr;
-    ++lines_;
+    if (std::getline(*stream_, written)) {
+      ++lines_;
+    } else if (!next_part()) {
+      return nullptr;
+    }
   }
   const bool last = stream_->eof();  // no line end: whoever wrote it may have been stopped
   auto line = std::make_unique<Line>();
@@ -114,6 +160,8 @@ std::unique_ptr<TraceReader::Line> TraceReader::next_line() {
       read_step(*line);
     } else if (line->kind == "decision") {
       read_decision(*line);
+    } else if (line->kind == "log") {
+      read_log(*line);
     } else if (line->kind == "fault") {
       faults_.push_back({line->step, text(member(line->json, "fault"), "fault"),
                          text(member(line->json, "text"), "text")});
@@ -137,8 +185,25 @@ const TracedStep* TraceReader::next() {
   return nullptr;
 }
 
+void TraceReader::read_log(const Line& line) {
+  const Json& figures = member(line.json, "figures");
+  if (!figures.is_object()) fail(Fault::config, "\"figures\" is no JSON object");
+  TracedLog& log = logs_.emplace_back();
+  log.step = line.step;
+  for (const auto& [name, value] : figures.items()) log.figures[name] = trace::number(value, name);
+}
+
 void TraceReader::read_start(const Line& line) {
   const Json& json = line.json;
+  const Json* part = find(json, "part");
+  const std::int64_t number = part ? whole(*part, "part", 0, kMostSteps) : 0;
+  part_begins_ = true;
+  if (part_ >= 0) {  // the run goes on
+    if (number != part_ + 1) fail(Fault::config, "is part ", number, ", and follows part ", part_);
+    part_ = number;
+    return;
+  }
+  part_ = start_.part = number;
   start_.label = text(member(json, "label"), "label");
   start_.ranks = static_cast<int>(whole(member(json, "ranks"), "ranks", 1, kMostRanks));
   start_.rank = static_cast<int>(whole(member(json, "rank"), "rank", 0, start_.ranks - 1));
@@ -200,10 +265,22 @@ void TraceReader::learn(const Line& line) {
     step_.resumed = trace::notes_from(*notes);
     statistics_.reset();
   }
+  if (const Json* known = given("known")) {
+    statistics_ = trace::statistics_from(*known, start_.ranks);
+  }
+  const Json* times = given("times");
   const Json* records = given("statistics");
   if (records) {
     statistics_ = trace::statistics_from(*records, start_.ranks);
-    times_.observe(*statistics_);
+    if (!times) times_.observe(*statistics_);
+  }
+  if (times) {  // all of them, those of these records included
+    network_.reset();
+    const Notes notes = trace::notes_from(*times);
+    const auto found = notes.find("times");
+    NumberReader in(found == notes.end() ? std::span<const double>() : found->second, "times");
+    times_ = {};
+    if (found != notes.end() && !found->second.empty()) times_.recall(in);
   }
   if (const Json* network = given("network")) {
     network_ = trace::network_from(*network, {start_.ranks, start_.hosts});
@@ -266,11 +343,26 @@ void TraceReader::read_step(const Line& line) {
   }
   step_.step_seconds = milliseconds(json, "step_ms");
   step_.exchange_seconds = milliseconds(json, "exchange_ms");
-  step_.wire_seconds = milliseconds(member(json, "ms"), "wire");
+  if (find(json, "compute_ms")) step_.compute_seconds = milliseconds(json, "compute_ms");
+  read_phases(json, step_.compress_seconds, step_.wire_seconds, step_.decode_seconds);
+  if (const Json* critical = find(json, "critical")) step_.critical = finite(*critical, "critical");
+  step_.repeats = std::exchange(part_begins_, false) && part_ > start_.part;
   step_.bytes_sent = finite(member(json, "bytes_sent"), "bytes_sent");
   const Json& all_finite = member(json, "finite");
   if (!all_finite.is_null()) step_.finite = trace::yes(all_finite, "finite");
   read_buckets(line);
+  read_moments(line);
+}
+
+void TraceReader::read_moments(const Line& line) {
+  const Json* moments = find(line.json, "moments");
+  if (!moments) return;
+  for (const Json& moment : trace::array(*moments, "moments", kMostMoments)) {
+    if (trace::array(moment, "moments", 4).size() != 4) fail(Fault::config, "a moment is no four");
+    step_.moments.push_back({finite(moment[0], "moments") / 1e3, text(moment[1], "moments"),
+                             static_cast<int>(whole(moment[2], "moments", -1, kMostBuckets)),
+                             static_cast<int>(whole(moment[3], "moments", 0, kMostBuckets))});
+  }
 }
 
 void TraceReader::read_buckets(const Line& line) {
@@ -283,7 +375,9 @@ void TraceReader::read_buckets(const Line& line) {
         static_cast<std::size_t>(whole(member(bucket, "elements"), "elements", 0, kMostSteps));
     traced.bytes_sent = finite(member(bucket, "bytes_sent"), "bytes_sent");
     step_.gradient_energy += energy(bucket, "gradient_energy");
+    if (find(bucket, "sent_energy")) step_.sent_energy += energy(bucket, "sent_energy");
     step_.residual_energy += energy(bucket, "residual_energy");
+    read_phases(bucket, traced.compress_seconds, traced.wire_seconds, traced.decode_seconds);
     if (text(member(bucket, "method"), "method") == "foreign") continue;
     traced.choice = trace::choice_from(bucket);
     const auto known = layers_.find(static_cast<int>(step_.buckets.size()) - 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <fstream>
 #include <istream>
 #include <map>
@@ -27,6 +28,7 @@ struct TraceStart {
   int depth = 2;
   std::string emulated;        // link
   bool modelled = false;       // all times are
+  std::int64_t part = 0;       // of the trace, which its reader begins with; those before are gone
   std::optional<Needs> needs;  // none in traces of versions that did not record what policies see
 };
 
@@ -45,7 +47,24 @@ struct TracedBucket {
   std::size_t elements = 0;
   std::optional<Choice> choice;  // none if it was passed through, and the policy not asked
   double bytes_sent = 0;
+  double compress_seconds = 0;
+  double wire_seconds = 0;
+  double decode_seconds = 0;
   Layers layers;  // as the policy was asked about them
+};
+
+// Something that happened to a bucket: ready, issue, arrive, done.
+struct TracedMoment {
+  double seconds = 0;  // since the first bucket of the step was ready
+  std::string what;
+  int bucket = 0;
+  int round = 0;
+};
+
+// What the user said of a step.
+struct TracedLog {
+  std::int64_t step = 0;
+  std::map<std::string, double> figures;
 };
 
 struct TracedFault {
@@ -64,10 +83,17 @@ struct TracedStep {
   double rate_scale = 1;                  // the same
   double step_seconds = 0;                // since the step before began; 0 = unknown
   double exchange_seconds = 0;
+  std::optional<double> compute_seconds;  // of the step before, too; old traces do not say
+  double compress_seconds = 0;
   double wire_seconds = 0;
+  double decode_seconds = 0;
   double bytes_sent = 0;
+  std::vector<TracedMoment> moments;
+  std::optional<double> critical;  // share of the model, if the policy looks for regimes
+  bool repeats = false;            // first of a part: decisions are those in force
   std::optional<bool> finite;
   double gradient_energy = 0;  // of the rank that wrote the trace
+  double sent_energy = 0;
   double residual_energy = 0;
 };
 
@@ -77,11 +103,14 @@ struct TraceEnd {
   double dense_bytes = 0;
 };
 
+// A trace of several parts (policies/trace_parts.h) is read as one, by the name of its last.
 // Bad files fail with Error{config} that names file and line. The last line of a run that died may
 // be incomplete: it is left out, and incomplete() says so.
 class TraceReader {
  public:
   explicit TraceReader(const std::string& path);
+  // Fails with Error{config} if the trace does not reach back to the first step of the run.
+  void require_beginning() const;
   TraceReader(std::unique_ptr<std::istream> stream, std::string name);
 
   const std::string& name() const { return name_; }
@@ -90,24 +119,32 @@ class TraceReader {
   const TracedStep* next();
 
   // When next() has returned null:
+  const std::vector<TracedLog>& logs() const { return logs_; }
   const std::vector<TracedFault>& faults() const { return faults_; }
   const std::optional<TraceEnd>& end() const { return end_; }
   const std::string& incomplete() const { return incomplete_; }  // in words, or empty
 
  private:
   struct Line;
+  bool next_part();
   std::unique_ptr<Line> next_line();
   void read_start(const Line& line);
   void read_decision(const Line& line);
+  void read_log(const Line& line);
   void read_step(const Line& line);
   void learn(const Line& line);
   void see_buckets();
   void read_buckets(const Line& line);
+  void read_moments(const Line& line);
 
   std::unique_ptr<std::istream> stream_;
-  const std::string name_;
+  std::string name_;
+  std::deque<std::string> parts_;  // still to be read
+  std::int64_t part_ = -1;         // that is being read
+  bool part_begins_ = false;
   std::int64_t lines_ = 0;
   TraceStart start_;
+  std::vector<TracedLog> logs_;
   std::vector<TracedFault> faults_;
   std::optional<TraceEnd> end_;
   std::string incomplete_;

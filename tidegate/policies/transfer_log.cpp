@@ -78,6 +78,61 @@ std::vector<std::vector<Transfer>> TransferLog::agreed(const Statistics& statist
   return steps;
 }
 
+void TransferLog::write(Numbers& out, const std::vector<Entry>& entries) {
+  out.push_back(static_cast<double>(entries.size()));
+  for (const Entry& entry : entries) {
+    out.insert(out.end(),
+               {static_cast<double>(entry.step), static_cast<double>(entry.ticket.bucket),
+                static_cast<double>(entry.ticket.round), static_cast<double>(entry.collective),
+                entry.cost.steps, entry.cost.bytes, entry.seconds});
+  }
+}
+
+std::vector<TransferLog::Entry> TransferLog::read(NumberReader& in) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();
+  constexpr auto kLast = static_cast<std::int64_t>(Collective::swap);
+  std::vector<Entry> entries(in.count(7));
+  for (Entry& entry : entries) {
+    entry.step = in.whole(0);
+    entry.ticket.bucket = static_cast<int>(in.whole(-1, kMost));
+    entry.ticket.round = static_cast<int>(in.whole(0, kMost));
+    entry.collective = static_cast<Collective>(in.whole(0, kLast));
+    entry.cost.steps = in.next(0);
+    entry.cost.bytes = in.next(0);
+    entry.seconds = in.next(0, std::numeric_limits<double>::infinity());
+  }
+  return entries;
+}
+
+void TransferLog::remember(Numbers& out) const {
+  write(out, entries_);
+  out.push_back(static_cast<double>(told_.size()));
+  for (const auto& [step, entries] : told_) {
+    out.push_back(static_cast<double>(step));
+    write(out, entries);
+  }
+}
+
+void TransferLog::recall(NumberReader& in) {
+  entries_ = read(in);
+  told_.clear();
+  for (std::size_t left = in.count(2); left > 0; --left) {
+    const std::int64_t step = in.whole(0);
+    std::vector<Entry>& entries = told_[step] = read(in);
+    // A record has no room for more.
+    entries.resize(std::min(entries.size(), Record::kTransfers));
+  }
+}
+
+std::optional<double> TransferLog::take(std::int64_t step, Ticket ticket) {
+  const auto found = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.step == step && entry.ticket == ticket; });
+  if (found == entries_.end()) return std::nullopt;
+  const double seconds = found->seconds;
+  entries_.erase(found);
+  return seconds;
+}
+
 void TransferLog::clear() {
   entries_.clear();
   told_.clear();

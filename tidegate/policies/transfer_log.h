@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "tidegate/base/numbers.h"
 #include "tidegate/comm/pipeline.h"
 #include "tidegate/network/estimate.h"
 #include "tidegate/policies/statistics.h"
@@ -34,6 +36,12 @@ class TransferLog {
 
   void clear();
 
+  // For a checkpoint, and from one.
+  void remember(Numbers& out) const;
+  void recall(NumberReader& in);
+  // Forgets a transfer that will be repeated; what it took, if it was noted.
+  std::optional<double> take(std::int64_t step, Ticket ticket);
+
  private:
   struct Entry {
     std::int64_t step;
@@ -44,8 +52,10 @@ class TransferLog {
   };
 
   void thin_out();
+  static void write(Numbers& out, const std::vector<Entry>& entries);
+  static std::vector<Entry> read(NumberReader& in);
 
-  const Extent extent_;
+  Extent extent_;
   std::vector<Entry> entries_;                       // since the last record
   std::map<std::int64_t, std::vector<Entry>> told_;  // by the step of the record
 };

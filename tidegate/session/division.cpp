@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/session/division.h"
 
+#include <algorithm>
+
 namespace tidegate {
 
 std::vector<std::size_t> layers_together(const Decision& decision, std::size_t layers) {
@@ -13,6 +15,12 @@ std::vector<std::size_t> layers_together(const Decision& decision, std::size_t l
     if (!apart[i]) together.push_back(i);
   }
   return together;
+}
+
+bool numbers_below(const Decision& decision, std::size_t layers) {
+  return std::ranges::all_of(decision.apart, [&](const Decision::Apart& group) {
+    return std::ranges::all_of(group.layers, [&](std::size_t layer) { return layer < layers; });
+  });
 }
 
 void normalise(Decision& decision, std::size_t layers) {

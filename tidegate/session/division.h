@@ -12,6 +12,9 @@ namespace tidegate {
 // The layers that go by decision.choice.
 std::vector<std::size_t> layers_together(const Decision& decision, std::size_t layers);
 
+// All layers that go apart are among the first so many.
+bool numbers_below(const Decision& decision, std::size_t layers);
+
 // Without groups of nobody, and with a choice that somebody goes by: the first group's, if all
 // layers are apart.
 void normalise(Decision& decision, std::size_t layers);

@@ -11,8 +11,9 @@ bool HeldBack::held_by(std::span<const Layer> part, const Choice& choice) const 
 }
 
 bool HeldBack::touches(std::span<const Layer> part) const {
-  return std::ranges::any_of(
-      part, [&](const Layer& layer) { return std::ranges::find(layers, layer.name) != layers.end(); });
+  return std::ranges::any_of(part, [&](const Layer& layer) {
+    return std::ranges::find(layers, layer.name) != layers.end();
+  });
 }
 
 std::vector<float> HeldBack::spread_out(std::size_t elements) const {
@@ -39,7 +40,8 @@ HeldBack make_held_back(std::span<const Layer> part, const Choice& choice,
   for (const Layer& layer : part) held.layers.push_back(layer.name);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i] == 0) continue;
-    if (held.runs.empty() || i - (held.runs.back().offset + held.runs.back().elements) >= kShortestGap) {
+    if (held.runs.empty() ||
+        i - (held.runs.back().offset + held.runs.back().elements) >= kShortestGap) {
       held.runs.push_back({i, 0});
     }
     Run& run = held.runs.back();

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "tidegate/base/denormals.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/comm/routes.h"
 #include "tidegate/compressors/selection.h"
@@ -60,7 +61,13 @@ Exchange PartAverage::exchange(std::span<float> gradient, Choice choice, std::in
   const Bucket bucket{gradient, bucket_, step, loss_scale, layers_};
   const auto residual = choice.method->error_feedback ? residual_ : std::span<float>{};
   Exchange steps = carry(compressor.average(bucket, choice, residual), place, arrived_);
-  while (steps.advance()) co_yield steps.request();
+  const auto advance = [&] {
+    // Methods that send every element as it is, more or less, leave denormals to be what they are:
+    // dense must end with the bits of DDP.
+    const DenormalsAreZero as_zero(!choice.method->whole);
+    return steps.advance();
+  };
+  while (advance()) co_yield steps.request();
   report_ = compressor.report();
   if (wanted_.magnitudes && report_.magnitudes.elements() == 0) report_.magnitudes = magnitudes_;
   if (choice.method->error_feedback) {

@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include "tidegate/base/numbers.h"
 
 namespace tidegate {
 
@@ -40,13 +43,18 @@ class RateDrops {
     numbers.insert(numbers.end(), largest_.begin(), largest_.end());
     return numbers;
   }
+  // Without any everything starts anew.
   void recall(std::span<const double> numbers) {
-    *this = {};
-    if (numbers.empty()) return;
-    count_ = static_cast<std::uint64_t>(numbers.front());
-    const auto groups = static_cast<std::ptrdiff_t>((numbers.size() - 1) / 2);
-    rates_.assign(numbers.begin() + 1, numbers.begin() + 1 + groups);
-    largest_.assign(numbers.begin() + 1 + groups, numbers.begin() + 1 + 2 * groups);
+    RateDrops loaded;
+    if (!numbers.empty()) {
+      NumberReader in(numbers, "learning rates");
+      loaded.count_ = static_cast<std::uint64_t>(in.whole(0));
+      const std::size_t groups = numbers.size() / 2;
+      for (std::size_t i = 0; i < groups; ++i) loaded.rates_.push_back(in.next());
+      for (std::size_t i = 0; i < groups; ++i) loaded.largest_.push_back(in.next());
+      in.end();
+    }
+    *this = std::move(loaded);
   }
 
  private:

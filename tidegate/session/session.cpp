@@ -78,18 +78,30 @@ Session::Session(Place place, Settings settings)
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
-  if (settings_.trace) {
-    settings_.trace(start_event({.label = settings_.label,
-                                 .place = place_,
-                                 .hosts = shared_.topology.hosts(),
-                                 .policy = settings_.policy,
-                                 .options = settings_.options,
-                                 .own_policy = settings_.make_policy != nullptr,
-                                 .needs = needs_,
-                                 .depth = settings_.depth,
-                                 .emulated = settings_.emulated,
-                                 .modelled = settings_.modelled}));
-  }
+  if (settings_.trace) begin_trace();
+}
+
+void Session::begin_trace() {
+  settings_.trace(start_event({.label = settings_.label,
+                               .place = place_,
+                               .hosts = shared_.topology.hosts(),
+                               .policy = settings_.policy,
+                               .options = settings_.options,
+                               .own_policy = settings_.make_policy != nullptr,
+                               .needs = needs_,
+                               .depth = settings_.depth,
+                               .emulated = settings_.emulated,
+                               .modelled = settings_.modelled,
+                               .part = trace_part_}));
+}
+
+// The next part repeats what is known and what is being done: the parts before may be removed.
+void Session::turn_trace_over() {
+  if (!settings_.turn_trace_over || !settings_.turn_trace_over()) return;
+  ++trace_part_;
+  inputs_ = {};
+  asked_.clear();
+  begin_trace();
 }
 
 BucketAverage& Session::bucket_at(int index) {
@@ -104,6 +116,12 @@ bool Session::excluded(const std::string& layer) const {
   return std::ranges::any_of(settings_.exclude, [&](const std::string& pattern) {
     return ::fnmatch(pattern.c_str(), layer.c_str(), 0) == 0;
   });
+}
+
+Layers Session::compressible(const Layers& layers) const {
+  Layers left = layers;
+  std::erase_if(left, [this](const Layer& layer) { return excluded(layer.name); });
+  return left;
 }
 
 void Session::lay_out(int bucket, const Layers& layers) {
@@ -123,6 +141,7 @@ void Session::lay_out(int bucket, const Layers& layers) {
 
 void Session::submit(const ReadyBucket& bucket) {
   const int index = next_to_submit_;
+  statistics_.repeat();
   if (!bucket.foreign && bucket_at(index).layers().empty()) {
     lay_out(index, {{concat("bucket ", index), bucket.data.size() / bytes_of(bucket.element)}});
   }
@@ -175,10 +194,13 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   last_was_prompt_ = std::isfinite(took);
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
-    if (const auto of = statistics_.complete()) {
-      learned_.transfers().note(*of, ticket, records_round(needs_.sketches), took);
+    const auto records = statistics_.complete();
+    const bool repeated = records && records->took_before;
+    if (records) {
+      const double first = records->took_before.value_or(took);
+      learned_.transfers().note(records->step, ticket, records_round(needs_.sketches), first);
     }
-    last_record_seconds_ = std::isfinite(took) ? took : on_wire;
+    if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
   }
   const Request& asked = pipeline_->request(ticket);
@@ -211,12 +233,13 @@ double Session::time_on_wire(std::int64_t issued, std::int64_t arrived) const {
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
 
 void Session::begin_step(std::int64_t ready) {
+  turn_trace_over();
   step_buckets_.clear();
   foreign_finite_ = true;
   figures_ = {};
   figures_.step = step_;
   figures_.record.step = step_;
-  figures_.record.step_seconds = step_began_ > 0 ? seconds(ready - step_began_) : 0;
+  figures_.record.step_seconds = step_began_ ? seconds(ready - *step_began_) : 0;
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
   step_began_ = ready;
@@ -236,6 +259,11 @@ void Session::learn() {
   for (const NetworkChange& change : learned_.learn(agreed_)) {
     if (!settings_.trace) continue;
     settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
+  }
+  if (!agreed_ || settings_.modelled) return;
+  if (auto notice = stragglers_.see(*agreed_)) {
+    note_slow(*notice);
+    notices_.push_back(std::move(*notice));
   }
 }
 
@@ -292,7 +320,7 @@ void Session::admit(const ReadyBucket& ready) {
   }
   BucketFigures figures;
   figures.elements = elements;
-  figures.ready_seconds = seconds(when - step_began_);
+  figures.ready_seconds = seconds(when - *step_began_);
   if (ready.foreign) {
     figures.method = "foreign";
   } else {
@@ -337,7 +365,9 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   Decision decision = excluded ? Decision{.choice = make_choice("dense"), .reason = {}} : asked;
   normalise(decision, question.layers.size());
   const auto known = present_.find(index);
-  const Decision* present = known == present_.end() ? nullptr : &known->second;
+  // The layers may be others by now, and fewer.
+  const bool fits = known != present_.end() && numbers_below(known->second, question.layers.size());
+  const Decision* present = fits ? &known->second : nullptr;
   settle_routes(bucket, present, decision);
   if (settings_.trace) trace_decision(question, asked, decision, excluded);
   present_[index] = decision;
@@ -389,7 +419,7 @@ void Session::settle_routes(const BucketAverage& bucket, const Decision* present
 
 void Session::finish_step() {
   const std::int64_t now = settings_.clock();
-  figures_.seconds = seconds(now - step_began_);
+  figures_.seconds = seconds(now - *step_began_);
   last_exposed_ = std::max(0.0, seconds(now - last_ready_));
   Record& record = figures_.record;
   for (const BucketFigures& bucket : figures_.buckets) {
@@ -399,7 +429,11 @@ void Session::finish_step() {
     record.bytes_sent += bucket.bytes_sent;
   }
   figures_.watched = residuals_in_use() || windows_.wanted();
-  if (figures_.watched) settle_residuals();
+  if (figures_.watched) {
+    settle_residuals();
+  } else {
+    note_overflow();
+  }
   sum_up();
   note_buckets();
   for (std::size_t i = 0; i < figures_.buckets.size(); ++i) {
@@ -425,7 +459,8 @@ void Session::finish_step() {
   if (settings_.trace) {
     // A bucket may have been ready some time before this thread learned of it.
     std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()}));
+    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()},
+                               policy_->critical()));
   }
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
@@ -452,7 +487,9 @@ void Session::fill_sketches(Record& record) {
 // The buckets of a step that is finished are known to all ranks.
 void Session::note_buckets() {
   seen_.resize(figures_.buckets.size());
+  last_layout_.resize(seen_.size());
   for (std::size_t i = 0; i < seen_.size(); ++i) {
+    if (last_layout_[i] != buckets_[i]->layers()) last_layout_[i] = buckets_[i]->layers();
     if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
   }
 }
@@ -477,8 +514,24 @@ void Session::settle_residuals() {
   ++totals_.skipped_steps;
 }
 
+// fp16 overflows where fp32 does not, and shows it for free. Nothing waits that could be put back.
+void Session::note_overflow() {
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    if (buckets_[i]->report().finite) continue;
+    if (totals_.skipped_steps == 0) {
+      notices_.push_back(concat("the mean of bucket ", i, " in step ", step_,
+                                " is Inf or NaN: fp16 holds numbers up to 65504, the loss scale "
+                                "included. Use a GradScaler (scaler=), a smaller scale, or bf16"));
+    }
+    figures_.watched = true;
+    figures_.record.finite = 0;
+    ++totals_.skipped_steps;
+    return;
+  }
+}
+
 void Session::note(std::string_view what, int bucket, int round, std::int64_t when) {
-  if (settings_.trace) figures_.moments.push_back({when - step_began_, what, bucket, round});
+  if (settings_.trace) figures_.moments.push_back({when - *step_began_, what, bucket, round});
 }
 
 void Session::wire_starts(std::int64_t now) {
@@ -570,8 +623,17 @@ std::string Session::layout() const {
   return text;
 }
 
+void Session::log(const UserFigures& figures, std::optional<std::int64_t> step) {
+  if (!settings_.trace) return;
+  settings_.trace(log_event(step.value_or(std::max<std::int64_t>(0, step_ - 1)), figures));
+}
+
 void Session::note_fault(const Error& error) {
   if (settings_.trace) settings_.trace(fault_event(step_, name(error.kind()), error.what()));
+}
+
+void Session::note_slow(std::string_view text) {
+  if (settings_.trace) settings_.trace(fault_event(step_, "slow", text));
 }
 
 void Session::note_end() {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tidegate/base/clock.h"
@@ -30,6 +31,7 @@
 #include "tidegate/session/rate_drops.h"
 #include "tidegate/session/state.h"
 #include "tidegate/session/statistics_round.h"
+#include "tidegate/session/stragglers.h"
 #include "tidegate/session/trace.h"
 #include "tidegate/session/window_sums.h"
 
@@ -48,6 +50,9 @@ struct Settings {
   std::string emulated;   // the link that times are emulated for, if they are
   bool modelled = false;  // `clock` runs in modelled time
   TraceSink trace;        // empty = no trace
+  // Asked between steps: whether the trace goes on in another part, which begins with all that a
+  // reader has to know. Empty = never.
+  std::function<bool()> turn_trace_over;
   Clock clock = monotonic_nanoseconds;
   Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
 };
@@ -60,10 +65,11 @@ struct Totals {
   double compress_seconds = 0;
   double wire_seconds = 0;
   double decode_seconds = 0;
-  double exchange_seconds = 0;     // first bucket ready to last bucket done
-  double gradient_energy = 0;      // of the last step
-  double residual_energy = 0;      // of the last step
-  std::int64_t skipped_steps = 0;  // steps with a NaN or Inf, seen while something may be waiting
+  double exchange_seconds = 0;  // first bucket ready to last bucket done
+  double gradient_energy = 0;   // of the last step
+  double residual_energy = 0;   // of the last step
+  // Steps with a NaN or Inf: seen while something may be waiting, and in fp16.
+  std::int64_t skipped_steps = 0;
   std::map<int, std::int64_t> roots;  // how often a rank's selection was used for all, by rank
 };
 
@@ -151,18 +157,27 @@ class Session {
   void load(const State& state);
 
   // For the trace: the driver ran into an error; the job has come to its end.
+  // For the trace: what the user says of a step, by default of the last one that is finished.
+  void log(const UserFigures& figures, std::optional<std::int64_t> step = {});
   void note_fault(const Error& error);
+  // Likewise: some rank keeps the others waiting, which is no error yet.
+  void note_slow(std::string_view text);
+  // Sentences for the user since the last call; the same on all ranks.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   void note_end();
 
  private:
   BucketAverage& bucket_at(int index);
   bool excluded(const std::string& layer) const;
+  Layers compressible(const Layers& layers) const;
   void admit(const ReadyBucket& ready);
   Decision decide(int bucket, const ReadyBucket& ready);
   void trace_decision(const Question& question, const Decision& asked, const Decision& settled,
                       bool excluded);
   void settle_routes(const BucketAverage& bucket, const Decision* present,
                      Decision& decision) const;
+  void begin_trace();
+  void turn_trace_over();
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
@@ -175,10 +190,11 @@ class Session {
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
   void count_choice(const Choice& choice);
   void settle_residuals();
+  void note_overflow();
   Notes progress() const;
-  void load_progress(const State& state);
   void check_fits(const State& state) const;
   void check_layer(const std::string& name, std::size_t elements) const;
+  void recall(const Notes& policy);
   void note(std::string_view what, int bucket, int round, std::int64_t when);
   void wire_starts(std::int64_t now);
   void wire_ends(std::int64_t now);
@@ -193,12 +209,15 @@ class Session {
   StatisticsRound statistics_;
   const Statistics* agreed_ = nullptr;
   Learned learned_;
+  Stragglers stragglers_;
+  std::vector<std::string> notices_;
   CodecSpeeds speeds_;
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;              // of the present step
-  Wanted wanted_;              // of it, because its record will be sent
+  Situation now_;                    // of the present step
+  Wanted wanted_;                    // of it, because its record will be sent
+  std::vector<Layers> last_layout_;  // of the buckets, in the step that was finished last
   std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
   std::vector<Shape> shapes_;  // of these
 
@@ -209,8 +228,9 @@ class Session {
   std::map<int, Decision> present_;  // by bucket, to tell when one changes something
   std::map<int, Decision> asked_;    // the same as the policy put it
   InputWriter inputs_;               // for the trace
-  std::optional<Notes> resumed_;     // what the policy recalled since the last step
-  std::string loaded_ = "none";      // step and policy's notes, as a text to compare
+  std::int64_t trace_part_ = 0;
+  std::optional<Notes> resumed_;  // what the policy recalled since the last step
+  std::string loaded_ = "none";   // step and policy's notes, as a text to compare
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 
@@ -218,7 +238,7 @@ class Session {
   bool foreign_finite_ = true;
   StepFigures figures_;
   std::map<std::pair<int, int>, std::int64_t> issued_at_;
-  std::int64_t step_began_ = 0;
+  std::optional<std::int64_t> step_began_;  // none = what lies before is no step
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;

@@ -49,8 +49,8 @@ void check(const HeldBack& held, const Memory& residuals) {
     values += run.elements;
   }
   if (values != held.values.size()) {
-    fail(Fault::checkpoint, "what is held back of layer \"", held.layers.front(), "\" has ", held.values.size(),
-         " values for ", values, " elements", kAdvice);
+    fail(Fault::checkpoint, "what is held back of layer \"", held.layers.front(), "\" has ",
+         held.values.size(), " values for ", values, " elements", kAdvice);
   }
   if (std::ranges::find(methods(), held.method, &Method::name) == methods().end()) {
     fail(Fault::checkpoint, "something is held back by a method \"", held.method,
@@ -93,13 +93,16 @@ void State::fold() {
 
 void State::rename(const std::string& layer, const std::string& to) {
   if (layer == to) return;
+  const auto names_it = [&](const Layers& bucket) {
+    return std::ranges::find(bucket, to, &Layer::name) != bucket.end();
+  };
+  if (residuals.contains(to) || std::ranges::any_of(layout, names_it)) {
+    fail(Fault::checkpoint, "layer \"", layer, "\" cannot be renamed to \"", to,
+         "\": the state has one of that name already");
+  }
   const auto move = [&](Memory& memory) {
     auto node = memory.extract(layer);
     if (node.empty()) return;
-    if (memory.contains(to)) {
-      fail(Fault::checkpoint, "layer \"", layer, "\" cannot be renamed to \"", to,
-           "\": the state has one of that name already");
-    }
     node.key() = to;
     memory.insert(std::move(node));
   };
@@ -135,6 +138,13 @@ void check(const State& state) {
       state.place.rank >= state.place.ranks || state.step < 0) {
     fail(Fault::checkpoint, "a state of rank ", state.place.rank, " of ", state.place.ranks,
          " at step ", state.step, " does not exist", kAdvice);
+  }
+  const std::int64_t agreed = state.agreed ? state.agreed->step : -1;
+  const std::int64_t contributed = state.contributed ? state.contributed->step : agreed + 1;
+  if (agreed >= state.step || contributed <= agreed ||
+      (state.contributed && contributed >= state.step)) {
+    fail(Fault::checkpoint, "records of steps ", agreed, " and ", contributed,
+         " cannot be part of a state at step ", state.step, kAdvice);
   }
   check_layout(state);
   for (const auto& [layer, values] : state.residuals) check_finite("the residual", layer, values);

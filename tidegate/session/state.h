@@ -21,10 +21,10 @@ struct State {
   static constexpr int kMean = -1;
   Place place;
   bool is_mean() const { return place.rank == kMean; }
-  std::int64_t step = 0;              // the next one
-  std::vector<Layers> layout;         // of the buckets, as the last step had them
-  Memory residuals;                   // what waits, by layer
-  std::vector<HeldBack> held_back;    // what waits with this rank as an owner
+  std::int64_t step = 0;            // the next one
+  std::vector<Layers> layout;       // of the buckets, as the last step had them
+  Memory residuals;                 // what waits, by layer
+  std::vector<HeldBack> held_back;  // what waits with this rank as an owner
   // Of methods that keep more, by their name; and the sums of the window, see kWindowSums.
   std::map<std::string, Memory> memories;
   Notes policy;                       // what it remembers

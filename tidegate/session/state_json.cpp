@@ -34,8 +34,7 @@ State read(const Json& json) {
   State state;
   const auto ranks = whole(member(json, "ranks"), "ranks", 1, kMostRanks);
   state.place.ranks = static_cast<int>(ranks);
-  state.place.rank =
-      static_cast<int>(whole(member(json, "rank"), "rank", State::kMean, ranks - 1));
+  state.place.rank = static_cast<int>(whole(member(json, "rank"), "rank", State::kMean, ranks - 1));
   state.step = whole(member(json, "step"), "step", 0, kMostSteps);
   for (const Json& bucket :
        array(member(json, "layout"), "layout", static_cast<std::size_t>(kMostBuckets))) {

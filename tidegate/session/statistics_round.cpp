@@ -22,19 +22,21 @@ StatisticsRound::StatisticsRound(Place place, bool reacts, bool sketches, bool e
       all_(mine_.size() * static_cast<std::size_t>(place.ranks)) {}
 
 void StatisticsRound::contribute(const Record& record) {
-  queued_ = record;
+  queued_.push_back(record);
+  last_ = record;
   records_.contributed(record.step);
 }
 
 void StatisticsRound::issue() {
-  wire::encode_record(mine_, stamp_of(queued_->step, place_.rank),
-                      std::as_bytes(std::span(&*queued_, 1)).first(record_bytes_));
-  in_flight_ = queued_->step;
-  queued_.reset();
+  const Record& record = queued_.front();
+  wire::encode_record(mine_, stamp_of(record.step, place_.rank),
+                      std::as_bytes(std::span(&record, 1)).first(record_bytes_));
+  in_flight_ = record.step;
+  queued_.pop_front();
   request_ = AllGather{std::as_bytes(mine_.span()), all_};
 }
 
-std::optional<std::int64_t> StatisticsRound::complete() {
+std::optional<StatisticsRound::Arrived> StatisticsRound::complete() {
   Statistics statistics{.step = *in_flight_, .ranks = {}};
   statistics.ranks.resize(static_cast<std::size_t>(place_.ranks));
   const std::size_t slot = mine_.size();
@@ -51,12 +53,35 @@ std::optional<std::int64_t> StatisticsRound::complete() {
   }
   const std::int64_t step = statistics.step;
   records_.arrived(std::move(statistics));
-  return step;
+  return Arrived{step, std::exchange(took_before_, std::nullopt)};
 }
 
 void StatisticsRound::restart(std::int64_t step) {
   records_.restart(step);
-  void_rounds_ = (queued_ ? 1 : 0) + (in_flight_ ? 1 : 0);
+  last_.reset();
+  took_before_.reset();
+  repeated_.reset();
+  void_rounds_ = static_cast<int>(queued_.size()) + (in_flight_ ? 1 : 0);
+}
+
+const Record* StatisticsRound::contributed() const {
+  const bool counts = last_ && agreed() && agreed()->step >= last_->step;
+  return last_ && !counts ? &*last_ : nullptr;
+}
+
+void StatisticsRound::resume(std::optional<Statistics> agreed, std::int64_t next_due,
+                             const std::optional<Record>& contributed, std::optional<double> took) {
+  restart(next_due);
+  records_.resume(std::move(agreed), next_due);
+  last_ = contributed;
+  repeated_ = contributed;
+  took_before_ = took;
+}
+
+void StatisticsRound::repeat() {
+  if (!repeated_) return;
+  queued_.push_back(*repeated_);
+  repeated_.reset();
 }
 
 }  // namespace tidegate

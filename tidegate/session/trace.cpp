@@ -2,11 +2,14 @@
 #include "tidegate/session/trace.h"
 
 #include <algorithm>
-#include <fstream>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <memory>
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
+#include "tidegate/session/trace_file.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -38,24 +41,81 @@ Json phases_json(double compress, double wire, double decode) {
           {"decode", milliseconds(decode)}};
 }
 
-Json bucket_json(const BucketFigures& bucket) {
+// Buckets and moments are most of a trace, and are written while training waits: as text at once,
+// without a tree of JSON values in between.
+class Text {
+ public:
+  explicit Text(std::string& line) : line_(line) {}
+
+  Text& operator<<(std::string_view text) {
+    line_ += text;
+    return *this;
+  }
+  Text& operator<<(bool yes) { return *this << std::string_view(yes ? "true" : "false"); }
+  Text& operator<<(int number) { return put(number); }
+  Text& operator<<(std::size_t number) { return put(number); }
+  Text& operator<<(double number) {
+    return std::isfinite(number) ? put(number) : *this << std::string_view("null");
+  }
+
+ private:
+  template <typename Number>
+  Text& put(Number number) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    line_.append(digits.data(), end);
+    return *this;
+  }
+
+  std::string& line_;
+};
+
+// Without the braces; most buckets go the same way as the one before.
+std::string choice_members(const BucketFigures& bucket) {
   Json json = bucket.choice.method ? to_json(bucket.choice) : Json{{"method", bucket.method}};
   for (const LayersApart& group : bucket.apart) json["apart"].push_back(apart_json(group));
-  json["elements"] = bucket.elements;
-  json["sent_elements"] = bucket.report.sent_elements;
-  json["bytes_sent"] = bucket.bytes_sent;
-  json["gradient_energy"] = bucket.report.gradient_energy;
-  json["sent_energy"] = bucket.report.sent_energy;
-  json["residual_energy"] = bucket.report.residual_energy;
-  if (bucket.report.root >= 0) json["root"] = bucket.report.root;
-  json["finite"] = bucket.report.finite;
-  json["ms"] = phases_json(bucket.compress_seconds, bucket.wire_seconds, bucket.decode_seconds);
-  return json;
+  const std::string object = dump(json);
+  return object.substr(1, object.size() - 2);
 }
 
-Json moment_json(const Moment& moment) {
-  return Json::array(
-      {static_cast<double>(moment.nanoseconds) / 1e6, moment.what, moment.bucket, moment.round});
+void write_bucket(const BucketFigures& bucket, std::string_view choice, Text& text) {
+  using namespace std::string_view_literals;
+  const Report& report = bucket.report;
+  text << "{"sv << choice << ",\"elements\":"sv << bucket.elements << ",\"sent_elements\":"sv
+       << report.sent_elements << ",\"bytes_sent\":"sv << bucket.bytes_sent
+       << ",\"gradient_energy\":"sv << report.gradient_energy << ",\"sent_energy\":"sv
+       << report.sent_energy << ",\"residual_energy\":"sv << report.residual_energy;
+  if (report.root >= 0) text << ",\"root\":"sv << report.root;
+  text << ",\"finite\":"sv << report.finite << ",\"ms\":{\"compress\":"sv
+       << milliseconds(bucket.compress_seconds) << ",\"wire\":"sv
+       << milliseconds(bucket.wire_seconds) << ",\"decode\":"sv
+       << milliseconds(bucket.decode_seconds) << "}}"sv;
+}
+
+void write_buckets(const std::vector<BucketFigures>& buckets, Text& text) {
+  using namespace std::string_view_literals;
+  std::string choice;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const BucketFigures& bucket = buckets[i];
+    const bool same = i > 0 && bucket.choice.method && bucket.apart.empty() &&
+                      buckets[i - 1].apart.empty() && bucket.choice == buckets[i - 1].choice;
+    if (!same) choice = choice_members(bucket);
+    text << (i == 0 ? ",\"buckets\":["sv : ","sv);
+    write_bucket(bucket, choice, text);
+  }
+  if (!buckets.empty()) text << "]"sv;
+}
+
+// [milliseconds since the first bucket was ready, what, bucket, round], in order.
+void write_moments(const std::vector<Moment>& moments, Text& text) {
+  using namespace std::string_view_literals;
+  for (std::size_t i = 0; i < moments.size(); ++i) {
+    const Moment& moment = moments[i];
+    text << (i == 0 ? ",\"moments\":["sv : ","sv) << "["sv
+         << static_cast<double>(moment.nanoseconds) / 1e6 << ",\""sv << moment.what << "\","sv
+         << moment.bucket << ","sv << moment.round << "]"sv;
+  }
+  if (!moments.empty()) text << "]"sv;
 }
 
 // The figures that a person would look at; a step's inputs hold the records in full.
@@ -93,12 +153,8 @@ Json network_json(const Network& network) {
 }  // namespace
 
 TraceSink trace_to_file(const std::string& path) {
-  const auto file = std::make_shared<std::ofstream>(path, std::ios::trunc);
-  if (!*file) {
-    fail(Fault::config, "cannot write the trace to \"", path,
-         "\"; name a file in a folder that exists and is writable");
-  }
-  return [file](std::string_view line) { *file << line << '\n' << std::flush; };
+  const auto file = std::make_shared<TraceFile>(path);
+  return [file](std::string_view line) { file->write(line); };
 }
 
 std::vector<Choice> BucketFigures::choices() const {
@@ -125,28 +181,32 @@ std::string start_event(const Start& start) {
   json["depth"] = start.depth;
   if (!start.emulated.empty()) json["emulated_link"] = start.emulated;  // then all times are
   if (start.modelled) json["modelled"] = true;
+  if (start.part > 0) json["part"] = start.part;
   json["wire_version"] = wire::kVersion;
   return dump(json);
 }
 
-std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next) {
+std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next,
+                       std::optional<double> critical) {
   Json json = event("step", figures.step);
   json["exchange_ms"] = milliseconds(figures.seconds);
-  json["step_ms"] = milliseconds(figures.record.step_seconds);
+  json["step_ms"] = milliseconds(figures.record.step_seconds);  // of the step before, as the next
+  json["compute_ms"] = milliseconds(figures.record.compute_seconds);
   json["ms"] = phases_json(figures.record.compress_seconds, figures.record.wire_seconds,
                            figures.record.decode_seconds);
   json["bytes_sent"] = figures.record.bytes_sent;
   json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
+  if (critical) json["critical"] = *critical;
   if (next.batches != 1) json["batches"] = next.batches;
   if (next.rate_scale != 1) json["rate_scale"] = next.rate_scale;
-  for (const BucketFigures& bucket : figures.buckets)
-    json["buckets"].push_back(bucket_json(bucket));
-  // [milliseconds since the first bucket was ready, what, bucket, round], in order.
-  for (const Moment& moment : figures.moments) json["moments"].push_back(moment_json(moment));
   std::string line = dump(json);
-  if (inputs.empty()) return line;
   line.pop_back();  // the closing brace
-  return concat(line, ",\"inputs\":", inputs, "}");
+  Text text(line);
+  write_buckets(figures.buckets, text);
+  write_moments(figures.moments, text);
+  if (!inputs.empty()) line += concat(",\"inputs\":", inputs);
+  line += '}';
+  return line;
 }
 
 std::string decision_event(const Question& question, const Decision& decision,
@@ -174,6 +234,13 @@ std::string network_event(std::int64_t step, const Network& network, std::string
   Json json = event("decision", step);
   json["network"] = network_json(network);
   json["reason"] = reason;
+  return dump(json);
+}
+
+std::string log_event(std::int64_t step, const UserFigures& figures) {
+  Json json = event("log", step);
+  json["figures"] = Json::object();
+  for (const auto& [name, value] : figures) json["figures"][name] = to_json(value);
   return dump(json);
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trace events, one JSON object per line: {"v": 1, "kind": "start|step|decision|fault|end", ...}.
+// Trace events, one JSON object per line: {"v": 1, "kind": "start|step|decision|log|fault|end",
+// ...}.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +18,7 @@ namespace tidegate {
 // Takes one line without its line end.
 using TraceSink = std::function<void(std::string_view line)>;
 
-// Appends to a file, line by line, so that a run that dies leaves all it had to say.
+// To a file without a limit; see trace_file.h.
 TraceSink trace_to_file(const std::string& path);
 
 // Something that happened to a bucket, at a time counted from the step's first bucket.
@@ -69,6 +72,7 @@ struct Start {
   int depth = 2;
   std::string_view emulated = {};  // the link that times are emulated for, if they are
   bool modelled = false;           // all times are
+  std::int64_t part = 0;           // of the trace that begins with this
 };
 
 std::string start_event(const Start& start);
@@ -78,14 +82,18 @@ struct NextStep {
   int batches = 1;
   double rate_scale = 1;
 };
+// `critical` = the share of the model that is, as the policy sees it.
 std::string step_event(const StepFigures& figures, std::string_view inputs = {},
-                       const NextStep& next = {});
+                       const NextStep& next = {}, std::optional<double> critical = {});
 // `settled` = what is done: the policy's choice with its route settled, or dense if the user
 // excludes every layer of the bucket.
 std::string decision_event(const Question& question, const Decision& decision,
                            const Choice& settled, bool excluded = false);
 // The network has changed: what decisions follow from now on.
 std::string network_event(std::int64_t step, const Network& network, std::string_view reason);
+// What the user had to say of a step, such as its loss.
+using UserFigures = std::map<std::string, double>;
+std::string log_event(std::int64_t step, const UserFigures& figures);
 std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);
 std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes);
 

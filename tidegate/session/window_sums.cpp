@@ -4,9 +4,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tidegate/base/numbers.h"
 #include "tidegate/kernels/kernels.h"
 
 namespace tidegate {
+namespace {
+
+constexpr const char* kWindow = "window";
+const std::string kNormOf = "norm in the last window of ";
+
+}  // namespace
 
 void WindowSums::add(const std::string& layer, std::span<const float> mean, float scale) {
   Buffer<float>& sum = sums_[layer];
@@ -38,22 +45,38 @@ Memory WindowSums::sums() const {
   return memory;
 }
 
-std::vector<double> WindowSums::progress() const {
-  return {static_cast<double>(steps_), static_cast<double>(epochs_), static_cast<double>(ended_)};
+Notes WindowSums::remember() const {
+  Notes notes;
+  if (!wanted()) return notes;
+  notes[kWindow] = {static_cast<double>(steps_), static_cast<double>(epochs_),
+                    static_cast<double>(ended_), static_cast<double>(last_.number),
+                    static_cast<double>(last_.steps)};
+  for (const auto& [layer, norm] : last_.norms) notes[kNormOf + layer] = {norm};
+  return notes;
 }
 
-void WindowSums::load(const Memory& sums, std::span<const double> progress) {
-  sums_.clear();
-  last_ = {};
-  steps_ = epochs_ = ended_ = 0;
-  if (!wanted() || progress.size() != 3) return;
-  steps_ = static_cast<std::int64_t>(progress[0]);
-  epochs_ = static_cast<std::int64_t>(progress[1]);
-  ended_ = static_cast<std::int64_t>(progress[2]);
-  for (const auto& [layer, sum] : sums) {
-    sums_[layer].resize(sum.size());
-    std::ranges::copy(sum, sums_[layer].begin());
+void WindowSums::recall(const Memory& sums, const Notes& notes) {
+  WindowSums loaded(length_);
+  const auto found = notes.find(kWindow);
+  if (wanted() && found != notes.end()) {
+    NumberReader in(found->second, "the window of averaged gradients");
+    loaded.steps_ = in.whole(0);
+    loaded.epochs_ = in.whole(0);
+    loaded.ended_ = in.whole(0);
+    loaded.last_.number = in.whole(0);
+    loaded.last_.steps = in.whole(0);
+    in.end();
+    for (auto note = notes.lower_bound(kNormOf);
+         note != notes.end() && note->first.starts_with(kNormOf); ++note) {
+      NumberReader norm(note->second, note->first);
+      loaded.last_.norms[note->first.substr(kNormOf.size())] = norm.next(0);
+    }
+    for (const auto& [layer, sum] : sums) {
+      loaded.sums_[layer].resize(sum.size());
+      std::ranges::copy(sum, loaded.sums_[layer].begin());
+    }
   }
+  *this = std::move(loaded);
 }
 
 }  // namespace tidegate

@@ -30,14 +30,14 @@ class WindowSums {
   // than before. The last window that has come to its end, or null.
   const Window* begin_step(std::int64_t epochs);
 
-  // The window that was begun, for a checkpoint, and from one. Without its numbers it is void.
-  // Windows that have ended are not in it: whoever looks at them has seen them.
+  // The window that was begun and the last that has ended, for a checkpoint, and from one. Without
+  // notes everything starts anew.
   Memory sums() const;
-  std::vector<double> progress() const;
-  void load(const Memory& sums, std::span<const double> progress);
+  Notes remember() const;
+  void recall(const Memory& sums, const Notes& notes);
 
  private:
-  const std::optional<std::int64_t> length_;
+  std::optional<std::int64_t> length_;
   std::map<std::string, Buffer<float>> sums_;
   std::int64_t steps_ = 0;
   std::int64_t epochs_ = 0;
