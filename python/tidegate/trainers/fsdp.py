@@ -148,4 +148,4 @@ def _stand_in(parameter, name: str) -> nn.Parameter:
     shape = list(parameter.shape)
     dimension = placements[0].dim
     shape[dimension] = math.ceil(shape[dimension] / mesh.size())
-    return nn.Parameter(torch.zeros(1).expand(math.prod(shape)).view(shape))
+    return nn.Parameter(torch.zeros(1, dtype=parameter.dtype).expand(math.prod(shape)).view(shape))

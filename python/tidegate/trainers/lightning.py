@@ -53,6 +53,8 @@ class TidegateCallback(Callback):
         if step % trainer.log_every_n_steps or step == self._logged:
             return
         self._logged = step  # which several batches may share
+        if isinstance(outputs, dict) and "loss" in outputs:
+            self.handle.log(loss=outputs["loss"])
         for logger in trainer.loggers:
             logger.log_metrics(figures(self.handle), step=step)
 

@@ -69,6 +69,7 @@ class TidegateCallback(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if logs and "loss" in logs:
+            self.handle.log(loss=logs["loss"])
             now = figures(self.handle)
             logs.update(now)
             state.log_history[-1].update(now)
