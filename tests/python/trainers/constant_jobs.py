@@ -15,6 +15,8 @@ import torch.distributed as dist
 from constant_job import Constant, shortfall
 from training import digest
 
+from tidegate import _core
+
 HALF = 5  # steps
 OPTIONS = {"policy": "fixed", "method": "topk", "ratio": 0.05, "timeout": 60}
 
@@ -29,6 +31,12 @@ class Outcome:
 def arrived(model: Constant, steps: int, ranks: int) -> float:
     """The largest error in what has arrived after so many steps."""
     return shortfall(model, [(range(steps), ranks)])
+
+
+def logged_losses(trace: str) -> int:
+    """How many steps of a finished run have a loss in its trace."""
+    logs = _core.read_trace(trace)["logs"]
+    return len({log["step"] for log in logs if "loss" in log["figures"]})
 
 
 def main(train) -> None:

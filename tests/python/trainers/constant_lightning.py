@@ -6,7 +6,7 @@ from pathlib import Path
 import lightning
 import torch
 from constant_job import Constant, noise
-from constant_jobs import HALF, OPTIONS, Outcome, arrived, main
+from constant_jobs import HALF, OPTIONS, Outcome, arrived, logged_losses, main
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
@@ -62,7 +62,8 @@ def check_an_exception(folder: str, ranks: int) -> None:
 
 
 def train(rank: int, ranks: int, folder: str) -> Outcome:
-    job, first = Job(), TidegateCallback(**OPTIONS)
+    trace = f"{folder}/trace.jsonl"
+    job, first = Job(), TidegateCallback(**OPTIONS, trace=trace)
     trainer = fit(job, folder, ranks, 1, first)
     before = arrived(job.constant, HALF, ranks)
     # At the end of the epoch by ModelCheckpoint, and after fit, when the handle is detached.
@@ -74,6 +75,7 @@ def train(rank: int, ranks: int, folder: str) -> Outcome:
     assert all(torch.equal(saved[0][key][0], saved[1][key][0]) for key in saved[0])
     if rank == 0:
         assert "tidegate/ratio" in Path(trainer.logger.log_dir, "metrics.csv").read_text()
+        assert logged_losses(trace) == HALF
     check_an_exception(folder, ranks)
     job, second = Job(), TidegateCallback(**OPTIONS, flush_at_end=True)
     fit(job, folder, ranks, 2, second, f"{folder}/epoch=0.ckpt")

@@ -5,7 +5,7 @@ constant_jobs.py."""
 import torch
 import torch.distributed as dist
 from constant_job import Constant, noise
-from constant_jobs import HALF, OPTIONS, Outcome, arrived, main
+from constant_jobs import HALF, OPTIONS, Outcome, arrived, logged_losses, main
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
@@ -48,9 +48,12 @@ def trained(folder: str, first: int, steps: int, resume=None, **options) -> tupl
 
 
 def train(rank: int, ranks: int, folder: str) -> Outcome:
-    trainer, first = trained(f"{folder}/first", 0, HALF)
+    trace = f"{folder}/trace.jsonl"
+    trainer, first = trained(f"{folder}/first", 0, HALF, trace=trace)
     before = arrived(trainer.model.constant, HALF, ranks)
     assert all("tidegate/ratio" in line for line in trainer.state.log_history if "loss" in line)
+    if rank == 0:
+        assert logged_losses(trace) == HALF
     # Into another folder: the checkpoint is found where train() is told to look.
     saved = f"{folder}/first/checkpoint-{HALF}"
     trainer, second = trained(f"{folder}/second", HALF, 2 * HALF, saved, flush_at_end=True)
