@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tidegate/base/numbers.h"
 #include "tidegate/kernels/kernels.h"
@@ -51,7 +52,10 @@ Notes WindowSums::remember() const {
   notes[kWindow] = {static_cast<double>(steps_), static_cast<double>(epochs_),
                     static_cast<double>(ended_), static_cast<double>(last_.number),
                     static_cast<double>(last_.steps)};
-  for (const auto& [layer, norm] : last_.norms) notes[kNormOf + layer] = {norm};
+  for (const auto& [layer, norm] : last_.norms) {
+    // A sum that has overflowed has no norm: too large to say.
+    notes[kNormOf + layer] = {std::isnan(norm) ? std::numeric_limits<double>::infinity() : norm};
+  }
   return notes;
 }
 
@@ -69,7 +73,8 @@ void WindowSums::recall(const Memory& sums, const Notes& notes) {
     for (auto note = notes.lower_bound(kNormOf);
          note != notes.end() && note->first.starts_with(kNormOf); ++note) {
       NumberReader norm(note->second, note->first);
-      loaded.last_.norms[note->first.substr(kNormOf.size())] = norm.next(0);
+      loaded.last_.norms[note->first.substr(kNormOf.size())] =
+          norm.next(0, std::numeric_limits<double>::infinity());
     }
     for (const auto& [layer, sum] : sums) {
       loaded.sums_[layer].resize(sum.size());
