@@ -63,7 +63,7 @@ test: ## build and run all checks and tests
 
 # Tests marked `all`, which take long or need much installed. One after the other: they start
 # browsers and jobs of several processes themselves.
-test-all: ## run the tests that `make test` leaves out: the report in a browser
+test-all: ## run the tests that `make test` leaves out: the report in a browser, trainers
 	@$(STAGE) "setup" tools/setup.sh --all
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@echo "== Python tests marked all"

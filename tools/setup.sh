@@ -66,9 +66,22 @@ install_python_packages() {
   echo "$wanted" >.venv/.requirements
 }
 
+# Trainers, which only `make test-all` uses: tools/setup.sh --all.
+install_trainers() {
+  local wanted
+  wanted=$(sha256sum <tools/requirements-all.txt)
+  [[ $wanted == "$(cat .venv/.requirements-all 2>/dev/null)" ]] && return
+  echo "setup: installing trainers into .venv"
+  .venv/bin/python -m pip install -qq --disable-pip-version-check -r tools/requirements-all.txt
+  echo "$wanted" >.venv/.requirements-all
+}
+
 if command -v dpkg-query >/dev/null; then
   install_packages
 else
   echo "setup: not a Debian system, expecting the equivalents of: ${packages[*]}"
 fi
 install_python_packages
+if [[ ${1:-} == --all ]]; then
+  install_trainers
+fi

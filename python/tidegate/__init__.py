@@ -9,6 +9,7 @@ from importlib.metadata import version
 
 from . import policies
 from .attach import attach
+from .comm_hook import comm_hook
 from .errors import Error
 from .handle import Handle
 from .launchers import set_rendezvous
@@ -27,6 +28,7 @@ __all__ = [
     "Task",
     "VirtualCluster",
     "attach",
+    "comm_hook",
     "load",
     "policies",
     "save",

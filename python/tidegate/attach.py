@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, own_policy
+from .comm_state import CommState
 from .engine import Engine
 from .errors import Error
 from .handle import Handle, average_densely
@@ -38,6 +39,7 @@ class DisabledHandle:
     still stores what the user gives it."""
 
     disabled = True
+    attached = True
 
     def __init__(self, group, label: str):
         self.label = label
@@ -80,6 +82,9 @@ class DisabledHandle:
 
     def detach(self) -> None:
         pass
+
+    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
+        return average_densely(bucket, self._group)
 
     def _gather(self, value) -> list:
         if self.ranks == 1:
@@ -191,7 +196,7 @@ def _attach(
     horizon=None,
 ):
     """attach, and on an emulated link if one is described."""
-    if not isinstance(model, DistributedDataParallel):
+    if not isinstance(model, DistributedDataParallel | CommState):
         raise Error(
             "config",
             f"attach needs a model wrapped in DistributedDataParallel, not {type(model).__name__}; "

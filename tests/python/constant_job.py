@@ -46,12 +46,16 @@ class ConstantJob:
         return waited
 
     def shortfall(self, taken: list[tuple[range, int]]) -> float:
-        """The largest error in what has arrived, after steps taken on so many ranks."""
-        expected = [torch.zeros(shape) for shape in SHAPES]
-        for steps, ranks in taken:
-            for step in steps:
-                for rank in range(ranks):
-                    for total, gradient in zip(expected, noise(step, rank), strict=True):
-                        total -= gradient / ranks
-        pairs = zip(self.model.module.layers, expected, strict=True)
-        return max(float((layer - total).detach().abs().max()) for layer, total in pairs)
+        return shortfall(self.model.module, taken)
+
+
+def shortfall(model: Constant, taken: list[tuple[range, int]]) -> float:
+    """The largest error in what has arrived, after steps taken on so many ranks."""
+    expected = [torch.zeros(shape) for shape in SHAPES]
+    for steps, ranks in taken:
+        for step in steps:
+            for rank in range(ranks):
+                for total, gradient in zip(expected, noise(step, rank), strict=True):
+                    total -= gradient / ranks
+    pairs = zip(model.layers, expected, strict=True)
+    return max(float((layer - total).detach().abs().max()) for layer, total in pairs)

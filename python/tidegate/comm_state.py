@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands for a DistributedDataParallel that somebody else makes."""
+
+import torch.distributed as dist
+from torch import nn
+
+from .errors import Error
+
+
+class CommState:
+    """The first of the pair that `comm_hook` returns. DDP keeps it, and so the handle."""
+
+    def __init__(self, module: nn.Module, process_group: dist.ProcessGroup):
+        self.module = module
+        self.process_group = process_group
+        self.handle = None
+
+    # What `attach` asks of a DistributedDataParallel.
+
+    def register_comm_hook(self, state, hook) -> None:
+        """Whoever has the pair does it."""
+
+    def no_sync(self):
+        raise Error(
+            "unsupported",
+            "micro_batches needs the DistributedDataParallel: use tidegate.attach on it, or leave "
+            "gradients to accumulate under its no_sync() yourself",
+        )
