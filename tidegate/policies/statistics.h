@@ -88,8 +88,8 @@ constexpr std::size_t record_bytes(bool sketches) {
   return sketches ? sizeof(Record) : offsetof(Record, sketched);
 }
 
-// Fails with Error{wire} if no rank can have measured this: energies and seconds are never negative,
-// counts have bounds. NaN and Inf may be, with gradients that are.
+// Fails with Error{wire} if no rank can have measured this: energies and seconds are never
+// negative, counts have bounds. NaN and Inf may be, with gradients that are.
 void check_record(const Record& record, int rank);
 
 struct Statistics {
