@@ -141,9 +141,9 @@ TEST(Auto, BecomesMilderNearTheEnd) {
   PretendedJob job("100mbit,2ms");
   job.backlog = as_measured;
   const auto policy = sgd({{"horizon", "400"}, {"ending", "0.1"}});
-  const PretendedJob::Step before = job.run(*policy, 200);
+  const PretendedJob::Step before = job.run(*policy, 340);
   ASSERT_EQ(before.choices.back().method->level, Level::ratio);
-  const PretendedJob::Step last = job.run(*policy, 199);
+  const PretendedJob::Step last = job.run(*policy, 59);
   EXPECT_LT(as_measured(last.choices.back()), as_measured(before.choices.back())) << last.reason;
 }
 

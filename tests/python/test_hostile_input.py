@@ -6,6 +6,7 @@ it is added; a new command must get a row in RIGHTLY."""
 
 import argparse
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -22,13 +23,26 @@ RIGHTLY = {
     "demo": None,
     "doctor": None,
     "explain": [TRACE],
+    "export": [TRACE, f"--csv={os.devnull}"],
     "methods": [],
     "plan": ["--ranks=4", "--link=1gbit", "--parameters=1e6", "--compute=50ms"],
     "policies": [],
     "probe": None,
+    "report": [TRACE, f"--output={os.devnull}"],
     "replay": [TRACE, "--policy=topk:ratio=0.05"],
     "simulate": ["--synthetic", "--ranks=2", "--steps=3", "--parameters=1e4", "--quiet"],
 }
+# Files, which are written wherever one says.
+WRITTEN = (
+    "--json",
+    "--plot",
+    "--trace",
+    "--output",
+    "--csv",
+    "--perfetto",
+    "--tensorboard",
+    "--wandb",
+)
 # Counts of steps and ranks that are valid, but would take for ever.
 TAKES_LONG = {"1e6", "1e400", "9" * 40}
 VALUES = (
@@ -77,8 +91,8 @@ def calls(command: str, files: list[str]):
     rightly = RIGHTLY[command]
     for action in commands()[command]._actions:
         option = action.option_strings[-1] if action.option_strings else None
-        if action.nargs == 0 or option in ("--json", "--plot", "--trace"):
-            continue  # flags; and files that are written wherever one says
+        if action.nargs == 0 or option in WRITTEN:
+            continue
         others = [a for a in rightly or ["--no-such-option"] if a.partition("=")[0] != option]
         if option is None:
             others = [a for a in others if a.startswith("--")]
