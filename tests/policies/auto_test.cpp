@@ -141,10 +141,12 @@ TEST(Auto, BecomesMilderNearTheEnd) {
   PretendedJob job("100mbit,2ms");
   job.backlog = as_measured;
   const auto policy = sgd({{"horizon", "400"}, {"ending", "0.1"}});
-  const PretendedJob::Step before = job.run(*policy, 340);
-  ASSERT_EQ(before.choices.back().method->level, Level::ratio);
-  const PretendedJob::Step last = job.run(*policy, 59);
-  EXPECT_LT(as_measured(last.choices.back()), as_measured(before.choices.back())) << last.reason;
+  double strongest = 0;
+  while (job.now() < 360) {
+    strongest = std::max(strongest, as_measured(job.step(*policy).choices.back()));
+  }
+  const PretendedJob::Step last = job.run(*policy, 39);
+  EXPECT_LT(as_measured(last.choices.back()), strongest) << last.reason;
 }
 
 TEST(Auto, FollowsANetworkThatChanges) {
