@@ -229,8 +229,8 @@ def _attach(
             registered = _register(model)
         except Error as error:
             mistake = (error.kind, str(error))
-        except (TypeError, ValueError) as error:
-            mistake = ("config", str(error))
+        except Exception as error:  # whatever it is, nobody may be left waiting
+            mistake = ("config", str(error) or type(error).__name__)
         scale = float(scaler.get_scale()) if scaler else None
         settings = f"{session.fingerprint()}; calibrate {calibrate}" if session else ""
         _agree(engine, mistake, settings, model, scale)

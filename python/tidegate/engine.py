@@ -320,8 +320,7 @@ class Engine:
         while (issue := script.next()) is not None:
             operation = self.start(issue)
             operation.tensors += (script,)  # its memory must outlive a time-out
-            while not operation.done(STEP_OF_WAIT):
-                pass
+            self.finish(operation, "the network could not be measured")
 
     def all_reduce(self, tensor: torch.Tensor, text: str, step: int) -> Operation:
         """Sums a tensor of any kind that gloo knows, in place."""
@@ -363,17 +362,21 @@ class Engine:
                 0,
             )
         )
+        self.finish(operation, "the ranks could not tell each other their settings or states")
+        return all_of_them
+
+    def finish(self, operation: Operation, trouble: str) -> None:
+        """Waits for a collective that is no part of a step. trouble = what it means if it fails."""
         try:
             while not operation.done(STEP_OF_WAIT):
                 pass
         except Error as error:
             raise Error(
                 error.kind,
-                f"rank {self.rank} of {self.ranks}: the ranks could not tell each other their "
-                f"settings or states: {error}. Every rank must call attach, save and load, in the "
-                "same order; look for an error in the logs of the others",
+                f"rank {self.rank} of {self.ranks}: {trouble} ({operation.text}): {error}. Every "
+                "rank must call attach, save, load and flush, in the same order; look for an error "
+                "in the logs of the others",
             ) from error
-        return all_of_them
 
     def close(self, exiting: bool = False, keep=()) -> None:
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory

@@ -4,7 +4,7 @@
 import torch
 
 from . import _core
-from .engine import STEP_OF_WAIT, Engine
+from .engine import Engine
 
 
 @torch.no_grad()
@@ -21,8 +21,7 @@ def flush(model: torch.nn.Module, session: "_core.Session", engine: Engine) -> b
         return False
     mean = torch.cat(waiting).div_(engine.ranks)  # before the sum, as DDP does
     operation = engine.all_reduce(mean, "what waits at the end", session.step)
-    while not operation.done(STEP_OF_WAIT):
-        pass
+    engine.finish(operation, "what waits could not be averaged")
     state.empty_residuals()
     session.load(state)
     if not mean.any():

@@ -153,7 +153,7 @@ class Handle:
         self._inbox_closed = False
         self._paused = False
         self._in_backward = False
-        self._errand: Errand | None = None  # to be run as soon as nothing is under way
+        self._errands: deque[Errand] = deque()  # to be run as soon as nothing is under way
         self._step: list[ReadyBucket] = []  # the buckets of the present step, as DDP has them
         self._buffers: list[torch.Tensor] = []  # the same, as the session has them
         self._saved_layout: Layout | None = None  # what DDP's next buckets are to be cut to
@@ -423,7 +423,7 @@ class Handle:
             if self._error is not None:
                 self._flying.clear()  # the engine keeps what is pending
                 self._resolve(self._step)
-            self._run_errand()
+            self._run_errands()
 
     def _take_bucket(self) -> bool:
         """Hands the next bucket to the session. Waits for one: until it comes when nothing is on
@@ -442,7 +442,7 @@ class Handle:
             self._inbox_closed = True
             return False
         if isinstance(ready, Errand):
-            self._errand = ready
+            self._errands.append(ready)
             return True
         self._step.append(ready)
         if self._error is None:
@@ -454,15 +454,14 @@ class Handle:
                 self._fail(error)
         return True
 
-    def _run_errand(self) -> None:
-        """What the user's thread asked for, once nothing is under way any more."""
-        if self._errand is None or (self._error is None and (self._flying or self._step)):
-            return
-        errand, self._errand = self._errand, None
-        if self._error is None:
-            errand.run()
-        else:
-            errand.fail(self._error)
+    def _run_errands(self) -> None:
+        """What the user's threads asked for, once nothing is under way any more."""
+        while self._errands and (self._error is not None or not (self._flying or self._step)):
+            errand = self._errands.popleft()
+            if self._error is None:
+                errand.run()
+            else:
+                errand.fail(self._error)
 
     def _arrange(self, ready: ReadyBucket) -> list[ReadyBucket]:
         """The buckets for the session when DDP's next one has come: this one; but in the first step

@@ -4,7 +4,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
-WRAPPERS = ("module", "_orig_mod")  # of DDP and its like; of torch.compile
+# Of DDP and its like, torch.compile, activation checkpointing, FSDP.
+WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 def bare(name: str) -> str:

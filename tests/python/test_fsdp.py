@@ -74,6 +74,11 @@ def compressed(rank, ranks):
     first, optimizer, handle = job()
     train(first, optimizer, data[:4])
     saved = (first.state_dict(), optimizer.state_dict(), handle.state_dict())
+    keys = [None] * ranks  # what keeps one value of every key must keep all of these
+    dist.all_gather_object(keys, [(shard, *of_rank) for shard, of_rank in saved[2].items()])
+    assert len(set(map(str, keys))) == ranks
+    with pytest.raises(tidegate.Error, match="but this process holds shard"):
+        handle.load_state_dict({"shard 9 of 9": {}})
     resumed, optimizer, handle = job()
     for part, state in zip((resumed, optimizer, handle), saved, strict=True):
         part.load_state_dict(state)

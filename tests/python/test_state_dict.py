@@ -2,6 +2,7 @@
 """States of handles in the hands of users: through torch, under other names, of other ranks."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -48,6 +49,19 @@ def through_dcp(rank, ranks, folder):
 
 def test_a_handle_is_stateful_for_torch_distributed_checkpoint(tmp_path):
     assert len({bits for pair in results(through_dcp, 2, str(tmp_path)) for bits in pair}) == 1
+
+
+def from_several_threads(rank, ranks):
+    model, optimizer, handle = job()
+    train(model, optimizer, batches(rank, 3))
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: bits(handle), range(40), timeout=30))
+    train(model, optimizer, batches(rank, 3))
+    return len(found)
+
+
+def test_several_threads_may_ask_for_the_state_at_once():
+    assert results(from_several_threads, 2) == [1, 1]
 
 
 def refused(rank, ranks):
@@ -188,6 +202,9 @@ def test_wrappers_do_not_matter_and_added_parameters_do():
 
 def test_names_that_differ_by_wrappers_only():
     assert same_names(["a.b"], ["module.a.b"]) == {"a.b": "module.a.b"}
+    assert same_names(["a.b"], ["a._checkpoint_wrapped_module.b"]) == {
+        "a.b": "a._checkpoint_wrapped_module.b"
+    }
     assert same_names(["_orig_mod.module.a"], ["module._orig_mod.a"]) == {
         "_orig_mod.module.a": "module._orig_mod.a"
     }

@@ -56,6 +56,8 @@ class ShardedHandle:
         )
         self._handle = self._state.handle
         self._modules = len(shards)
+        mesh = next(p.device_mesh for p in model.parameters() if hasattr(p, "device_mesh"))
+        self._shard = f"shard {mesh.get_local_rank()} of {mesh.size()}"
         self._seen: list[str] = []  # modules of the present step
         names = {module: name for name, module in model.named_modules()}
         for module, of_module in shards.items():
@@ -88,10 +90,19 @@ class ShardedHandle:
         self._handle.end_epoch()
 
     def state_dict(self) -> dict:
-        return self._handle.state_dict()
+        """That of this process, named after its shard as well: some checkpoints keep one value of
+        every key."""
+        return {self._shard: self._handle.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
-        self._handle.load_state_dict(state)
+        if self._shard not in state:
+            raise Error(
+                "checkpoint",
+                f"this is the state of {', '.join(map(str, state)) or 'nothing'}, but this process "
+                f"holds {self._shard}: every process loads what it saved itself, and a model that "
+                "is sharded otherwise starts without what waited",
+            )
+        self._handle.load_state_dict(state[self._shard])
         # Modules are the same as before, and wait for one another: there is nothing to cut.
         self._handle._saved_layout = None
 
