@@ -156,7 +156,11 @@ TEST(State, OfARunningJobIsTheSameAfterWritingAndReading) {
 
 TEST(State, IsRenamedAndDroppedByLayer) {
   State state = full_state();
+  state.policy["regime of w"] = {1};
+  state.policy["regime of the whole"] = {2};
   state.rename("w", "module.w");
+  EXPECT_TRUE(state.policy.contains("regime of module.w") && !state.policy.contains("regime of w"));
+  EXPECT_TRUE(state.policy.contains("regime of the whole"));
   check(state);
   EXPECT_TRUE(state.residuals.contains("module.w"));
   EXPECT_TRUE(state.memories.at("powersgd").contains("module.w"));
@@ -170,6 +174,7 @@ TEST(State, IsRenamedAndDroppedByLayer) {
   check(state);
   EXPECT_TRUE(state.held_back.empty());
   EXPECT_FALSE(state.residuals.contains("module.w"));
+  EXPECT_FALSE(state.policy.contains("regime of module.w"));
   EXPECT_EQ(state.residuals.at("b"), folded.residuals.at("b"));
   EXPECT_EQ(state.layout[0].size(), 1u);
 }

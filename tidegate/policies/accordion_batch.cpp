@@ -67,6 +67,9 @@ class AccordionBatch : public Policy {
 
   void recall(const Notes& notes) override {
     regime_.recall(notes, "accordion-batch");
+    grown_in_step_ = -1;
+    grown_after_windows_ = 0;
+    rate_scale_ = 1;
     if (!notes.contains(kNote)) return;  // of a job that had another policy
     // -1 = it has not grown.
     const std::vector<double>& note =

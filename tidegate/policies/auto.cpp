@@ -180,7 +180,7 @@ class Auto : public Policy {
       const auto whole = [&](std::size_t i) { return static_cast<std::size_t>(values[i]); };
       if (whole(0) >= choices_.size()) {
         fail(Fault::checkpoint, "the note \"", kPlan, "\" names choice ", whole(0), " of ",
-             choices_.size(), "; it was written by another version: resume without it");
+             choices_.size(), "; it was written by another version: resume with that one");
       }
       plan_ = Plan{.choice = whole(0),
                    .whole_buckets = whole(1),

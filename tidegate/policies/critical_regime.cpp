@@ -118,6 +118,11 @@ Notes CriticalRegime::remember() const {
 }
 
 void CriticalRegime::recall(const Notes& notes, std::string_view policy) {
+  windows_ = 0;
+  last_number_ = -1;
+  drops_ = 0;
+  dropped_ = false;
+  parameters_.clear();
   if (!notes.contains(kProgress)) return;  // of a job that had another policy
   const std::vector<double>& numbers = read_note(
       notes, kProgress, policy, {.least = 4, .most = 4, .lowest = 0, .highest = kHighestCount});
@@ -125,7 +130,6 @@ void CriticalRegime::recall(const Notes& notes, std::string_view policy) {
   drops_ = static_cast<std::uint64_t>(numbers[1]);
   dropped_ = numbers[2] != 0;
   last_number_ = static_cast<std::int64_t>(numbers[3]) - 1;
-  parameters_.clear();
   for (const auto& [key, note] : notes) {
     if (!key.starts_with(kParameter)) continue;
     const std::vector<double>& known =

@@ -84,6 +84,21 @@ void check_layout(const State& state) {
   }
 }
 
+// Notes about a layer are named "... of LAYER".
+bool is_about(const std::string& note, const std::string& layer) {
+  return note.ends_with(concat(" of ", layer));
+}
+
+void rename_in(Notes& notes, const std::string& layer, const std::string& to) {
+  Notes renamed;
+  for (auto& [note, numbers] : notes) {
+    const std::string name =
+        is_about(note, layer) ? note.substr(0, note.size() - layer.size()) + to : note;
+    renamed[name] = std::move(numbers);
+  }
+  notes = std::move(renamed);
+}
+
 }  // namespace
 
 void State::fold() {
@@ -108,6 +123,7 @@ void State::rename(const std::string& layer, const std::string& to) {
   };
   move(residuals);
   for (auto& [method, memory] : memories) move(memory);
+  for (Notes* notes : {&policy, &progress}) rename_in(*notes, layer, to);
   for (HeldBack& held : held_back) std::ranges::replace(held.layers, layer, to);
   for (Layers& bucket : layout) {
     for (Layer& one : bucket) {
@@ -126,6 +142,9 @@ void State::drop(const std::string& layer) {
   std::erase_if(held_back, of_it);
   residuals.erase(layer);
   for (auto& [method, memory] : memories) memory.erase(layer);
+  for (Notes* notes : {&policy, &progress}) {
+    std::erase_if(*notes, [&](const auto& note) { return is_about(note.first, layer); });
+  }
   // A bucket that had no layers before is one that is passed through, and keeps its place.
   std::erase_if(layout, [&](Layers& bucket) {
     const auto found = std::erase_if(bucket, [&](const Layer& one) { return one.name == layer; });
