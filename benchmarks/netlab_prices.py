@@ -47,16 +47,16 @@ LEAST_TIMES, MOST_TIMES, SECONDS_PER_ROW = 2, 10, 0.3  # in one cycle
 
 def measure(engine: Engine, rounds, route: str, times: int) -> tuple[float, list]:
     """Seconds of the whole: the mean over repetitions, the median over ranks. And its transfers, as
-    a job would learn of them: each took as long as on the rank that waited least."""
+    a job would learn of them."""
     rehearsal = _core.Rehearsal(engine.rank, engine.ranks, rounds, route, times)
     engine.perform(rehearsal)
     # The first time opens connections and windows, and waits for ranks that are not there yet.
     mine = rehearsal.seconds[len(rounds) :]
     everyone = engine.gather_objects(mine)
     whole = statistics.median(sum(seconds) / (times - 1) for seconds in everyone)
-    least = [min(same) for same in zip(*everyone, strict=True)]
+    took = [_core.time_of_transfer(same) for same in zip(*everyone, strict=True)]
     transfers = [
-        (*rounds[index % len(rounds)], route, seconds) for index, seconds in enumerate(least)
+        (*rounds[index % len(rounds)], route, seconds) for index, seconds in enumerate(took)
     ]
     return whole, [transfer for transfer in transfers if transfer[0] != "broadcast"]
 
@@ -155,7 +155,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--elements", type=int, nargs="+", default=[400_000, 2_000_000])
+    parser.add_argument("--elements", type=int, nargs="+", default=[2_000_000, 6_553_600])
     parser.add_argument("--cycles", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()

@@ -19,6 +19,7 @@
 #include "tidegate/network/calibration.h"
 #include "tidegate/network/estimate.h"
 #include "tidegate/network/paced_link.h"
+#include "tidegate/policies/transfer_log.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -59,6 +60,7 @@ nb::dict fits_of(const Network& network) {
     nb::dict row;
     row["mbit"] = fit.link.bytes_per_second * 8 / 1e6;
     row["latency_ms"] = fit.link.latency.count() * 1e3;
+    row["hidden"] = fit.hidden;
     row["origin"] = name(fit.origin);
     fits[nb::cast(name(collective))] = row;
   }
@@ -134,7 +136,7 @@ void bind_network(nb::module_& module) {
             new (self) Network({ranks, hosts}, {link.first, Seconds(link.second)});
           },
           "ranks"_a, "hosts"_a, "link"_a, "link = (bytes per second, seconds of latency)")
-      .def("fits", fits_of, "{collective: {mbit, latency_ms, origin}}")
+      .def("fits", fits_of, "{collective: {mbit, latency_ms, hidden, origin}}")
       .def(
           "price",
           [](const Network& self, std::string_view collective, std::size_t bytes) {
@@ -153,6 +155,8 @@ void bind_network(nb::module_& module) {
           "method"_a, "level"_a, "route"_a, "elements"_a,
           "Seconds on the wire of one exchange of a bucket, by this route")
       .def("describe", [](const Network& self) { return describe(self.link()); });
+  module.def("time_of_transfer", &time_of_transfer, "seconds"_a,
+             "See tidegate/policies/transfer_log.h.");
   nb::class_<Rehearsing>(module, "Rehearsal", "See tidegate/network/calibration.h.")
       .def(nb::init<int, int, const std::vector<std::tuple<std::string, std::size_t>>&,
                     std::string_view, int>(),

@@ -24,8 +24,8 @@ namespace tidegate {
 namespace {
 
 using LayerNumbers = std::tuple<std::string, std::size_t, std::size_t>;
-// Collective, bytes per second, latency in seconds, where from.
-using FitNumbers = std::tuple<std::string, double, double, std::string>;
+// Collective, bytes per second, latency in seconds, where from, hidden share of the latency.
+using FitNumbers = std::tuple<std::string, double, double, std::string, double>;
 
 Origin parse_origin(std::string_view text) {
   for (const Origin known : {Origin::given, Origin::derived, Origin::measured}) {
@@ -45,8 +45,8 @@ Network network_of(int ranks, int hosts, const std::vector<FitNumbers>& fits) {
     const auto fit = std::ranges::find_if(
         fits, [&](const FitNumbers& numbers) { return std::get<0>(numbers) == name(collective); });
     if (fit == fits.end()) fail(Fault::config, "what is known of ", name(collective), "?");
-    const auto& [text, rate, latency, origin] = *fit;
-    network.set(collective, {{rate, Seconds(latency)}, parse_origin(origin)});
+    const auto& [text, rate, latency, origin, hidden] = *fit;
+    network.set(collective, {{rate, Seconds(latency)}, parse_origin(origin), hidden});
   }
   return network;
 }
@@ -143,8 +143,8 @@ void bind_plan(nb::module_& module) {
           "buckets"_a, "ranks"_a, "hosts"_a, "network"_a, "compute"_a, "depth"_a, "choices"_a,
           "speeds"_a.none(),
           "buckets = [(layer name, elements, rows), ...] of each; network = (collective, bytes per "
-          "second, latency in seconds, origin) of each kind; speeds = None: compressing takes no "
-          "time")
+          "second, latency in seconds, origin, hidden share of the latency) of each kind; speeds = "
+          "None: compressing takes no time")
       .def_prop_ro("rows",
                    [](const Plan& self) {
                      nb::list rows;

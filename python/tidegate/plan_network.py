@@ -21,7 +21,7 @@ def describe_link(arguments) -> dict:
         {
             "ranks": arguments.ranks,
             "hosts": hosts,
-            "fits": dict.fromkeys(_core.PRICED_COLLECTIVES, (rate, latency, "given")),
+            "fits": dict.fromkeys(_core.PRICED_COLLECTIVES, (rate, latency, "given", 0.0)),
             "text": f"{arguments.link}, as given",
         }
     )
@@ -69,8 +69,11 @@ def read_probe(arguments) -> dict:
                 f'"{name}" is {json.dumps(fit)[:120]}; "mbit" above 0, "latency_ms" from 0 on and '
                 f'"origin" ({", ".join(ORIGINS)}) are needed'
             )
-        fits[name] = (mbit * 1e6 / 8, latency / 1e3, fit["origin"])
-    rate, latency, origin = fits["all-reduce"]
+        hidden = number(fit.get("hidden", 0))
+        if hidden is None or hidden > 1:
+            raise wrong(f'"hidden" of "{name}" is {fit["hidden"]!r}, not a share from 0 to 1')
+        fits[name] = (mbit * 1e6 / 8, latency / 1e3, fit["origin"], hidden)
+    rate, latency, origin, _ = fits["all-reduce"]
     return checked(
         {
             "ranks": probe["ranks"],

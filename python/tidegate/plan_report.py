@@ -25,8 +25,13 @@ def as_json(arguments, job: dict, network: dict, plan) -> dict:
         "ranks": network["ranks"],
         "hosts": network["hosts"],
         "network": {
-            name: {"mbit": rate * 8 / 1e6, "latency_ms": latency * 1e3, "origin": origin}
-            for name, (rate, latency, origin) in network["fits"].items()
+            name: {
+                "mbit": rate * 8 / 1e6,
+                "latency_ms": latency * 1e3,
+                "hidden": hidden,
+                "origin": origin,
+            }
+            for name, (rate, latency, origin, hidden) in network["fits"].items()
         },
         "compute_seconds": job["compute"],
         "compression": arguments.compression,

@@ -57,6 +57,7 @@ def show(result: dict) -> None:
             "collective": lambda row: row["collective"],
             "Mbit/s": lambda row: f"{row['mbit']:.4g}",
             "latency": lambda row: f"{row['latency_ms']:.3g} ms",
+            "hidden": lambda row: f"{100 * row['hidden']:.0f} %",
             "origin": lambda row: row["origin"],
         },
     )
@@ -64,6 +65,7 @@ def show(result: dict) -> None:
         f"Measured through {result['engine']} between {result['ranks']} ranks on "
         f"{result['hosts']} host{'s' if result['hosts'] > 1 else ''} in {result['seconds']:.1f} s. "
         "Rate and latency are those of a link\non which textbook algorithms would take as long: an "
-        "engine's own work is in them. derived = from\nthe nearest collective that was measured; "
-        "transfers of a running job correct it."
+        "engine's own work is in them. hidden = share of\nthe latency that long messages hide. "
+        "derived = from the nearest collective that was measured;\ntransfers of a running job "
+        "correct it."
     )

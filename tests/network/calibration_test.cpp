@@ -107,6 +107,18 @@ TEST(Calibration, GivesEveryKindItsOwnPrice) {
   EXPECT_NEAR(got.link(Collective::all_to_all).latency.count(), 1e-4, 1e-7);
 }
 
+TEST(Calibration, FindsWhatLongMessagesHide) {
+  Network truth(4, parse_link("100mbit,1ms"));
+  truth.set(Collective::all_reduce, {parse_link("100mbit,1ms"), Origin::given, 0.8});
+  const Calibrated got(4, truth);
+  EXPECT_NEAR(got.on(0).network.fit(Collective::all_reduce).hidden, 0.8, 1e-2);
+  EXPECT_NEAR(got.on(0).network.fit(Collective::all_gather).hidden, 0, 1e-2);
+  for (const std::size_t bytes : {100u, 10'000u, 100'000u, 1'000'000u}) {
+    const Round round{Collective::all_reduce, bytes};
+    EXPECT_NEAR(price(round, got.on(0).network).total() / price(round, truth).total(), 1, 1e-2);
+  }
+}
+
 TEST(Calibration, IsTheSameOnAllRanks) {
   const Calibrated got(5, Network(5, parse_link("100mbit,2ms")), 0.2, 0.05);
   for (int rank = 1; rank < 5; ++rank) {
@@ -117,6 +129,7 @@ TEST(Calibration, IsTheSameOnAllRanks) {
       EXPECT_EQ(here.link.bytes_per_second, there.link.bytes_per_second);
       EXPECT_EQ(here.link.latency, there.link.latency);
       EXPECT_EQ(here.origin, there.origin);
+      EXPECT_EQ(here.hidden, there.hidden);
     }
   }
 }

@@ -13,24 +13,27 @@ namespace {
 // Steps of a job on a link: each has some transfers of known sizes, with noise.
 class Steps {
  public:
-  Steps(const Link& link, std::vector<Round> rounds, double noise, unsigned seed = 1)
-      : link_(link), rounds_(std::move(rounds)), random_(seed), spread_(0, noise) {}
+  Steps(const Link& link, std::vector<Round> rounds, double noise, unsigned seed = 1,
+        double hidden = 0)
+      : fit_{link, Origin::given, hidden},
+        rounds_(std::move(rounds)),
+        random_(seed),
+        spread_(0, noise) {}
 
   std::vector<Transfer> next(double outlier = 1) {
     std::vector<Transfer> transfers;
     for (const Round& round : rounds_) {
       const Cost counted = cost(round, 4);
-      const double seconds =
-          counted.steps * link_.latency.count() + counted.bytes / link_.bytes_per_second;
+      const double seconds = price(counted, fit_).total().count();
       transfers.push_back(
           {round.collective, counted, Seconds(seconds * outlier * std::exp(spread_(random_)))});
     }
     return transfers;
   }
-  void change(const Link& link) { link_ = link; }
+  void change(const Link& link) { fit_.link = link; }
 
  private:
-  Link link_;
+  Fit fit_;
   std::vector<Round> rounds_;
   std::mt19937 random_;
   std::normal_distribution<double> spread_;
@@ -182,6 +185,34 @@ TEST(NetworkEstimate, TellsLatencyFromRateOnlyAsFarAsSizesDo) {
   for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
   const Link truth = parse_link("80mbit,2.5ms");
   EXPECT_NEAR(seconds(kMiddle, estimate) / price(kMiddle, 4, truth).count(), 1, 0.03);
+}
+
+TEST(NetworkEstimate, FollowsALinkWhoseLongMessagesHideLatency) {
+  const Fit truth{parse_link("80mbit,3ms"), Origin::given, 0.75};
+  Network start(4, kLink);
+  for (const Collective kind : kPricedCollectives) start.set(kind, {kLink, Origin::given, 0.75});
+  NetworkEstimate estimate(4);
+  estimate.start_from(start);
+  const std::vector<Round> rounds = {kLarge, kMiddle, {Collective::all_reduce, 3'000}};
+  Steps steps(truth.link, rounds, 0.05, 1, truth.hidden);
+  for (int i = 0; i < 60; ++i) estimate.observe(steps.next());
+  for (const Round& round : rounds) {
+    EXPECT_NEAR(seconds(round, estimate) / price(cost(round, 4), truth).total().count(), 1, 0.06);
+  }
+}
+
+// On a machine that is busy otherwise a short transfer may take as long as a long one.
+TEST(NetworkEstimate, DoesNotTakeNoiseForALinkWithoutLimit) {
+  NetworkEstimate estimate = calibrated(kLink);
+  for (int i = 0; i < 60; ++i) {
+    std::vector<Transfer> transfers;
+    for (const Round& round : {kLarge, kMiddle}) {
+      const double seconds = round.bytes == kLarge.bytes ? 0.10 : 0.11;
+      transfers.push_back({round.collective, cost(round, 4), Seconds(seconds)});
+    }
+    estimate.observe(transfers);
+    ASSERT_LT(estimate.network().link().bytes_per_second, 4 * kLink.bytes_per_second) << i;
+  }
 }
 
 TEST(NetworkChange, IsDescribedInWords) {

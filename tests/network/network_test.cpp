@@ -52,8 +52,9 @@ TEST(Network, DerivesWhatWasNotMeasuredFromTheNearestThatWas) {
     EXPECT_EQ(network.fit(other).origin, Origin::derived);
     EXPECT_EQ(network.fit(other).link.bytes_per_second, kSlow.bytes_per_second);
   }
-  network.set_measured(Collective::all_to_all, kFast);
+  network.set_measured(Collective::all_to_all, kFast, 0.5);
   EXPECT_EQ(network.fit(Collective::swap).link.bytes_per_second, kFast.bytes_per_second);
+  EXPECT_EQ(network.fit(Collective::swap).hidden, 0.5);
   EXPECT_EQ(network.fit(Collective::all_gather).link.bytes_per_second, kSlow.bytes_per_second);
   EXPECT_EQ(network.fit(Collective::all_reduce).origin, Origin::measured);
 }

@@ -48,25 +48,33 @@ class TwoLogs {
   TransferLog logs_[2] = {TransferLog(2), TransferLog(2)};
 };
 
-TEST(TransferLog, TakesTheTimeOfTheRankThatWaitedLeast) {
+TEST(TransferLog, TakesTheTimeOfTheRankInTheMiddle) {
+  EXPECT_EQ(time_of_transfer({1.0, 1.25, 1.125}), 1.125);
+  // Somebody came late, and the others waited.
+  EXPECT_EQ(time_of_transfer({1.0, 9.0, 9.0, 9.0}), 1.3);
+  EXPECT_EQ(time_of_transfer({kUnknown, 0, 2.0}), 2.0);
+  EXPECT_EQ(time_of_transfer({kUnknown, 0}), kUnknown);
+}
+
+TEST(TransferLog, AgreesOnTheTimeOfEachTransfer) {
   TwoLogs logs;
-  logs.note(0, {0, 1}, kReduce, 0.5, 0.125);
-  logs.note(0, {1, 1}, kGather, 0.25, 0.75);
+  logs.note(0, {0, 1}, kReduce, 0.125, 0.125);
+  logs.note(0, {1, 1}, kGather, 0.25, 0.3125);
   const auto steps = logs.agree(0);
   ASSERT_EQ(steps.size(), 1u);
   ASSERT_EQ(steps[0].size(), 2u);
   EXPECT_EQ(steps[0][0].collective, Collective::all_reduce);
   EXPECT_EQ(steps[0][0].seconds, Seconds(0.125));
   EXPECT_EQ(steps[0][0].cost.bytes, cost(kReduce, 2).bytes);
-  EXPECT_EQ(steps[0][1].seconds, Seconds(0.25));
+  EXPECT_EQ(steps[0][1].seconds, Seconds(time_of_transfer({0.25, 0.3125})));
 }
 
 TEST(TransferLog, OrdersByBucketAndRoundHoweverTheyArrived) {
   TwoLogs logs;
   logs.of(0).note(3, {0, 1}, kReduce, 1);
   logs.of(0).note(3, {1, 1}, kGather, 2);
-  logs.of(1).note(3, {1, 1}, kGather, 3);
-  logs.of(1).note(3, {0, 1}, kReduce, 4);
+  logs.of(1).note(3, {1, 1}, kGather, 2);
+  logs.of(1).note(3, {0, 1}, kReduce, 1);
   const auto steps = logs.agree(3);
   EXPECT_EQ(steps[0][0].seconds, Seconds(1));
   EXPECT_EQ(steps[0][1].seconds, Seconds(2));
@@ -75,8 +83,8 @@ TEST(TransferLog, OrdersByBucketAndRoundHoweverTheyArrived) {
 TEST(TransferLog, AddsUpTheSendsOfARing) {
   TwoLogs logs;
   logs.note(0, {0, 1}, kSend, 1, 2);
-  logs.note(0, {1, 1}, kSend, 10, 20);  // of another bucket, in between
-  logs.note(0, {0, 2}, kSend, 3, 1);
+  logs.note(0, {1, 1}, kSend, 10, 10);  // of another bucket, in between
+  logs.note(0, {0, 2}, kSend, 2, 1);
   const auto steps = logs.agree(0);
   ASSERT_EQ(steps[0].size(), 2u);
   EXPECT_EQ(steps[0][0].cost.steps, 2);

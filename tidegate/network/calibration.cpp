@@ -18,9 +18,11 @@ namespace {
 
 constexpr std::size_t kTinyBytes = 64;
 constexpr int kTinyRepeats = 12;
-constexpr int kBlocks = 2;   // of each size; the best counts: others were disturbed
+constexpr int kBlocks = 3;   // of each size; their median counts: one may be disturbed
 constexpr int kInBlock = 2;  // their mean, which is the same on ranks that run ahead of each other
-constexpr double kGrowth = 4;  // of the larger size over the smaller
+constexpr double kGrowth = 3;  // of the larger size over the smaller
+// Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
+constexpr double kAboveLatency = 2;
 constexpr double kGuessBytes = 64e3;
 constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
@@ -121,8 +123,7 @@ class Calibrator {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
     Exchange ones = repeat(collective, bytes, 2 + tiny_repeats_);
     while (ones.advance()) co_yield ones.request();
-    std::sort(seconds_.begin() + 2, seconds_.end());  // a machine's other work only ever delays
-    Exchange agreeing = agree({seconds_[static_cast<std::size_t>(2 + tiny_repeats_ / 3)]});
+    Exchange agreeing = agree({median({seconds_.begin() + 2, seconds_.end()})});
     while (agreeing.advance()) co_yield agreeing.request();
     tiny_[collective] = note(collective, bytes, agreed(0));
   }
@@ -154,7 +155,10 @@ class Calibrator {
     const double share = kShare * allowed_ / static_cast<double>(kMeasured.size());
     const double before = seconds_of(clock_() - began_);
     const double pairs = blocks_ * (kInBlock + 1) * (1 + 1 / kGrowth);
-    const double large = std::min(kLargestBytes, share / (pairs * per_byte_));
+    const double seen = kGrowth * kAboveLatency * tiny_.at(collective) / per_byte_;
+    const double fair = share / (pairs * per_byte_);
+    const double most = kShare * allowed_ / (pairs * per_byte_);
+    const double large = std::min({kLargestBytes, most, std::max(seen, fair)});
     const std::array sizes = {contribution(collective, large / kGrowth, extent_),
                               contribution(collective, large, extent_)};
     std::array<std::vector<double>, 2> blocks;
@@ -166,17 +170,19 @@ class Calibrator {
         blocks[which].push_back(mean(std::span(seconds_).subspan(1)));
       }
     }
-    Exchange agreeing = agree({std::ranges::min(blocks[0]), std::ranges::min(blocks[1]),
-                               seconds_of(clock_() - began_), before});
+    Exchange agreeing =
+        agree({median(blocks[0]), median(blocks[1]), seconds_of(clock_() - began_), before});
     while (agreeing.advance()) co_yield agreeing.request();
     const double seconds[] = {note(collective, sizes[0], agreed(0)),
                               note(collective, sizes[1], agreed(1))};
     const double wire[] = {cost({collective, sizes[0]}, extent_).bytes,
                            cost({collective, sizes[1]}, extent_).bytes};
-    per_byte_of_[collective] = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
-    if (!(per_byte_of_[collective] > 0)) {  // noise alone: the larger one is above it
-      per_byte_of_[collective] = seconds[1] / wire[1];
+    Line& line = lines_[collective];
+    line.per_byte = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
+    if (!(line.per_byte > 0)) {  // noise alone: the larger one is above it
+      line.per_byte = seconds[1] / wire[1];
     }
+    line.offset = seconds[1] - wire[1] * line.per_byte;
     result_.took = Seconds(agreed_longest(2));
     // The next one takes as long as this.
     enough_ = 2 * result_.took.count() - agreed_longest(3) > allowed_;
@@ -185,9 +191,13 @@ class Calibrator {
 
   // What all of it says about the network.
   void conclude() {
-    for (const auto& [collective, per_byte] : per_byte_of_) {
+    for (const auto& [collective, line] : lines_) {
+      const Cost tiny = tiny_cost(collective);
+      const Seconds each = latency(collective, line.per_byte);
+      const double all = each.count() * tiny.steps;
+      const double hidden = all > 0 ? std::clamp(1 - line.offset / all, 0.0, 1.0) : 0.0;
       result_.network.set_measured(
-          collective, {.bytes_per_second = 1 / per_byte, .latency = latency(collective, per_byte)});
+          collective, {.bytes_per_second = 1 / line.per_byte, .latency = each}, hidden);
     }
     // A rate may be derived where the latency is known. Each step of a broadcast is a message.
     for (const auto& [collective, tiny] : tiny_) {
@@ -200,6 +210,12 @@ class Calibrator {
   }
 
  private:
+  // What long messages take: offset + bytes * per_byte.
+  struct Line {
+    double offset = 0;
+    double per_byte = 0;
+  };
+
   // The same collective several times, back to back, timed in seconds_.
   Exchange repeat(Collective collective, std::size_t bytes, int times) {
     const Request request = make_request(collective, bytes, place_, scratch_);
@@ -238,8 +254,11 @@ class Calibrator {
     result_.network.set(collective, fit);
   }
 
+  Cost tiny_cost(Collective collective) const {
+    return cost({collective, contribution(collective, kTinyBytes, extent_)}, extent_);
+  }
   Seconds latency(Collective collective, double per_byte) const {
-    const Cost counted = cost({collective, contribution(collective, kTinyBytes, extent_)}, extent_);
+    const Cost counted = tiny_cost(collective);
     const double waiting = tiny_.at(collective) - counted.bytes * per_byte;
     return Seconds(std::max(0.0, waiting) / counted.steps);
   }
@@ -256,7 +275,7 @@ class Calibrator {
   int tiny_repeats_ = kTinyRepeats;
   int blocks_ = kBlocks;
   std::map<Collective, double> tiny_;
-  std::map<Collective, double> per_byte_of_;
+  std::map<Collective, Line> lines_;
   double per_byte_ = 0;  // roughly
   double allowed_ = 0;
   bool enough_ = false;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -21,10 +22,10 @@ constexpr std::size_t kRecent = 4;  // steps from which a new fit starts
 // A link without latency still has one for the fit to scale.
 constexpr double kLeastLatency = 2e-5;
 constexpr double kLeastDeviation = 0.05;  // relative; what is nearer is no outlier
-
-double predicted(const Transfer& transfer, const Link& link) {
-  return transfer.cost.steps * link.latency.count() + transfer.cost.bytes / link.bytes_per_second;
-}
+// A link is not taken to be faster than this times what it was, or what transfers have reached.
+// Where latency hides the bytes, or other work of the machine hides both, fits have no limit of
+// their own, and a link that seems to have none would be sent everything.
+constexpr double kBelief = 2;
 
 void write(Numbers& out, const Link& link) {
   out.insert(out.end(), {link.bytes_per_second, link.latency.count()});
@@ -71,18 +72,32 @@ struct Drift {
 };
 
 // Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
-// errors u a + v b - 1. Huber's weights, three rounds.
-Link fit(const std::deque<Transfer>& window, const Link& before, double trust) {
+// errors u a + v b - 1. Huber's weights, three rounds. A transfer that is all latency says nothing
+// about bytes, one that is not hides a share of its latency.
+Link fit(const std::deque<Transfer>& window, const Link& before, double hidden, double trust,
+         double fastest) {
   const double latency = std::max(kLeastLatency, before.latency.count());
   const double per_byte = 1 / before.bytes_per_second;
+  const double least_b = before.bytes_per_second / fastest;
   double a = 1;
   double b = 1;
+  struct Parts {
+    double waiting;
+    double sending;
+  };
+  const auto parts = [&](const Transfer& transfer) -> Parts {
+    const double waiting = transfer.cost.steps * latency;
+    const double sending = transfer.cost.bytes * per_byte;
+    if (a * waiting * hidden > b * sending) return {waiting, 0};
+    return {waiting * (1 - hidden), sending};
+  };
   std::vector<double> weights(window.size(), 1.0);
   for (int round = 0; round < 3; ++round) {
     double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
     for (std::size_t i = 0; i < window.size(); ++i) {
-      const double u = window[i].cost.steps * latency / window[i].seconds.count();
-      const double v = window[i].cost.bytes * per_byte / window[i].seconds.count();
+      const Parts part = parts(window[i]);
+      const double u = part.waiting / window[i].seconds.count();
+      const double v = part.sending / window[i].seconds.count();
       uu += weights[i] * u * u;
       vv += weights[i] * v * v;
       uv += weights[i] * u * v;
@@ -90,19 +105,16 @@ Link fit(const std::deque<Transfer>& window, const Link& before, double trust) {
       v1 += weights[i] * v;
     }
     const double determinant = uu * vv - uv * uv;
-    a = (u1 * vv - v1 * uv) / determinant;
-    b = (v1 * uu - u1 * uv) / determinant;
-    if (!(a >= 0)) {  // less than nothing: all of it is the other's
+    b = std::max(least_b, (v1 * uu - u1 * uv) / determinant);
+    a = (u1 - uv * b) / uu;
+    if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
       a = 0;
       b = v1 / vv;
-    } else if (!(b > 0)) {
-      b = 1e-3;
-      a = u1 / uu;
     }
     std::vector<double> errors;
     for (const Transfer& transfer : window) {
-      const double expected =
-          a * transfer.cost.steps * latency + b * transfer.cost.bytes * per_byte;
+      const Parts part = parts(transfer);
+      const double expected = a * part.waiting + b * part.sending;
       errors.push_back(std::abs(expected / transfer.seconds.count() - 1));
     }
     const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
@@ -111,6 +123,17 @@ Link fit(const std::deque<Transfer>& window, const Link& before, double trust) {
     }
   }
   return {.bytes_per_second = 1 / (b * per_byte), .latency = Seconds(a * latency)};
+}
+
+// Bytes per second that a quarter of the transfers reached.
+double reached(const std::deque<Transfer>& window) {
+  std::vector<double> rates;
+  for (const Transfer& transfer : window) {
+    rates.push_back(transfer.cost.bytes / transfer.seconds.count());
+  }
+  const auto quarter = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 4);
+  std::nth_element(rates.begin(), quarter, rates.end(), std::greater<>());
+  return *quarter;
 }
 
 }  // namespace
@@ -137,10 +160,19 @@ void NetworkEstimate::start_from(const Network& network) {
 
 void NetworkEstimate::restart(double trust) {
   for (const Collective collective : kPricedCollectives) {
-    kind(collective) = {.before = network_.fit(collective).link, .trust = trust, .window = {}};
+    const Link& link = network_.fit(collective).link;
+    kind(collective) = {
+        .before = link, .trust = trust, .fastest = link.bytes_per_second, .window = {}};
   }
   latency_ = {};
   rate_ = {};
+}
+
+// How fast a kind is known to be: what is only believed does not count, or belief would breed more.
+double NetworkEstimate::seen(Collective collective) {
+  const Kind& of = kind(collective);
+  const double rate = network_.fit(collective).link.bytes_per_second;
+  return of.window.empty() ? rate : std::min(rate, std::max(of.fastest, reached(of.window)));
 }
 
 void NetworkEstimate::remember(Numbers& out) const {
@@ -149,10 +181,11 @@ void NetworkEstimate::remember(Numbers& out) const {
     const Fit& fit = network_.fit(collective);
     write(out, fit.link);
     out.push_back(static_cast<double>(fit.origin));
+    out.push_back(fit.hidden);
   }
   for (const Kind& kind : kinds_) {
     write(out, kind.before);
-    out.push_back(kind.trust);
+    out.insert(out.end(), {kind.trust, kind.fastest});
     write_transfers(out, kind.window);
   }
   out.push_back(static_cast<double>(recent_.size()));
@@ -167,11 +200,12 @@ void NetworkEstimate::recall(NumberReader& in) {
     const Link link = read_link(in);
     const auto origin =
         static_cast<Origin>(in.whole(0, static_cast<std::int64_t>(Origin::measured)));
-    network_.set(collective, {.link = link, .origin = origin});
+    network_.set(collective, {.link = link, .origin = origin, .hidden = in.next(0, 1)});
   }
   for (Kind& kind : kinds_) {
     kind.before = read_link(in);
     kind.trust = in.next(0, kTrust);
+    kind.fastest = in.next(kTiny, kInfinite);
     const std::vector<Transfer> window = read_transfers(in);
     kind.window.assign(window.begin(), window.end());
   }
@@ -198,7 +232,10 @@ std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> 
 
 void NetworkEstimate::add(const Transfer& transfer) {
   Kind& of = kind(transfer.collective);
-  if (of.window.empty()) of.before = network_.fit(transfer.collective).link;
+  if (of.window.empty()) {
+    of.before = network_.fit(transfer.collective).link;
+    of.fastest = of.before.bytes_per_second;
+  }
   of.window.push_back(transfer);
   if (of.window.size() > kWindow) of.window.pop_front();
 }
@@ -207,9 +244,11 @@ void NetworkEstimate::fit_kinds() {
   for (const Collective collective : kPricedCollectives) {
     Kind& of = kind(collective);
     if (of.window.empty()) continue;
-    const Link fitted = fit(of.window, of.before, of.trust);
+    const double hidden = network_.fit(collective).hidden;
+    const double fastest = kBelief * std::max(of.fastest, reached(of.window));
+    const Link fitted = fit(of.window, of.before, hidden, of.trust, fastest);
     if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
-    network_.set_measured(collective, fitted);
+    network_.set_measured(collective, fitted, hidden);
     known_ = true;
   }
 }
@@ -247,12 +286,10 @@ bool NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
   Sum mostly_latency;
   Sum mostly_bytes;
   for (const Transfer& transfer : transfers) {
-    const Link& link = network_.fit(transfer.collective).link;
-    const double expected = predicted(transfer, link);
-    const bool waits = transfer.cost.steps * link.latency.count() > expected / 2;
-    Sum& sum = waits ? mostly_latency : mostly_bytes;
+    const Price expected = price(transfer.cost, network_.fit(transfer.collective));
+    Sum& sum = expected.waiting > expected.sending ? mostly_latency : mostly_bytes;
     sum.seconds += transfer.seconds.count();
-    sum.expected += expected;
+    sum.expected += expected.total().count();
   }
   const auto moved = [](ChangeDetector& detector, const Sum& sum) {
     if (!(sum.expected > 0) || !(sum.seconds > 0)) return false;
@@ -266,10 +303,13 @@ bool NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
 // From the steps that gave the change away alone; what was known before is only where it starts.
 NetworkChange NetworkEstimate::start_anew() {
   const Network old = network_;
+  std::array<double, kPricedCollectives.size()> fastest;
+  std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
   restart(kNoTrust);
   for (const std::vector<Transfer>& step : recent_) {
     for (const Transfer& transfer : step) add(transfer);
   }
+  for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fastest = fastest[i];
   for (int round = 0; round < 16; ++round) fit_kinds();  // each time from where it was
   double latency = 0;
   double rate = 0;
@@ -285,8 +325,10 @@ NetworkChange NetworkEstimate::start_anew() {
   }
   follow();
   for (const Collective collective : kPricedCollectives) {
-    kind(collective).before = network_.fit(collective).link;
-    kind(collective).trust = kTrust;
+    Kind& of = kind(collective);
+    of.fastest = seen(collective);
+    of.before = network_.fit(collective).link;
+    of.trust = kTrust;
   }
   const bool of_latency = std::abs(latency) > std::abs(rate);
   const auto kinds = static_cast<double>(

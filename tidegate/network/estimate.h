@@ -60,8 +60,9 @@ class NetworkEstimate {
   static constexpr std::size_t kWindow = 48;
 
   struct Kind {
-    Link before;       // what was known when the window was empty
-    double trust = 1;  // in it, counted in transfers
+    Link before;         // what was known when the window was empty
+    double trust = 1;    // in it, counted in transfers
+    double fastest = 0;  // bytes per second that were known then, or seen before
     std::deque<Transfer> window;
   };
 
@@ -72,6 +73,7 @@ class NetworkEstimate {
   bool look_for_change(std::span<const Transfer> transfers);
   NetworkChange start_anew();
   void restart(double trust);
+  double seen(Collective collective);
 
   Network network_;
   bool known_ = false;

@@ -48,8 +48,8 @@ Network::Network(const Extent& extent, const Link& link, Origin origin) : extent
 const Fit& Network::fit(Collective collective) const { return fits_[index_of(collective)]; }
 Fit& Network::at(Collective collective) { return fits_[index_of(collective)]; }
 
-void Network::set_measured(Collective collective, const Link& link) {
-  at(collective) = {.link = link, .origin = Origin::measured};
+void Network::set_measured(Collective collective, const Link& link, double hidden) {
+  at(collective) = {.link = link, .origin = Origin::measured, .hidden = hidden};
   derive();
 }
 
@@ -58,10 +58,17 @@ void Network::derive() {
     if (at(collective).origin != Origin::derived) continue;
     for (const Collective relative : kRelatives[index_of(collective)]) {
       if (fit(relative).origin != Origin::measured) continue;
-      at(collective) = {.link = fit(relative).link, .origin = Origin::derived};
+      at(collective) = fit(relative);
+      at(collective).origin = Origin::derived;
       break;
     }
   }
+}
+
+Price price(const Cost& cost, const Fit& fit) {
+  const Seconds latency = fit.link.latency * cost.steps;
+  const Seconds sending(cost.bytes / fit.link.bytes_per_second);
+  return {.waiting = std::max(latency - sending, latency * (1 - fit.hidden)), .sending = sending};
 }
 
 Price price(const Round& round, const Network& network) {
@@ -72,10 +79,7 @@ Price price(const Round& round, const Network& network) {
   if (round.collective == Collective::all_reduce && round.route != Route::engine) {
     return price(carried({round}, ranks), network);
   }
-  const Link& link = network.fit(round.collective).link;
-  const Cost counted = cost(round, network.extent());
-  return {.waiting = link.latency * counted.steps,
-          .sending = Seconds(counted.bytes / link.bytes_per_second)};
+  return price(cost(round, network.extent()), network.fit(round.collective));
 }
 
 Price price(const std::vector<Round>& rounds, const Network& network) {

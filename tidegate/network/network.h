@@ -25,6 +25,9 @@ std::string_view name(Origin origin);
 struct Fit {
   Link link;
   Origin origin = Origin::given;
+  // Share of its latency that long messages hide: engines that send a message in parts are busy
+  // with one while another is on the wire. 0 = the textbooks' latency + bytes / rate.
+  double hidden = 0;
 };
 
 inline constexpr std::array kPricedCollectives = {Collective::all_reduce,   Collective::all_gather,
@@ -41,7 +44,7 @@ class Network {
   const Fit& fit(Collective collective) const;
   // What was measured, and what follows from it for the kinds that are derived: from those that
   // move bytes in the same way if possible.
-  void set_measured(Collective collective, const Link& link);
+  void set_measured(Collective collective, const Link& link, double hidden = 0);
   void set(Collective collective, const Fit& fit) { at(collective) = fit; }
 
   // The link itself, for people: of the engine's all-reduce.
@@ -65,6 +68,7 @@ struct Price {
   }
 };
 
+Price price(const Cost& cost, const Fit& fit);
 Price price(const Round& round, const Network& network);
 Price price(const std::vector<Round>& rounds, const Network& network);
 

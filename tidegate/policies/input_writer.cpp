@@ -17,7 +17,7 @@ bool equal(const Network& a, const Network& b) {
     const Fit& x = a.fit(collective);
     const Fit& y = b.fit(collective);
     return x.link.bytes_per_second == y.link.bytes_per_second && x.link.latency == y.link.latency &&
-           x.origin == y.origin;
+           x.origin == y.origin && x.hidden == y.hidden;
   });
 }
 

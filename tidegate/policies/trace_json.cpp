@@ -226,6 +226,7 @@ Json to_json(const Network& network) {
     const Fit& fit = network.fit(collective);
     json[std::string(name(collective))] = {{"bytes_per_second", to_json(fit.link.bytes_per_second)},
                                            {"latency_seconds", to_json(fit.link.latency.count())},
+                                           {"hidden", to_json(fit.hidden)},
                                            {"origin", name(fit.origin)}};
   }
   return json;
@@ -395,11 +396,13 @@ Network network_from(const Json& json, const Extent& extent) {
     // A link without a limit has an infinite rate.
     const double rate = number(member(fit, "bytes_per_second"), "bytes_per_second");
     const double latency = finite(member(fit, "latency_seconds"), "latency_seconds");
-    if (!(rate > 0) || !(latency >= 0)) {
+    // Traces of before it was known lack it.
+    const double hidden = fit.contains("hidden") ? finite(fit["hidden"], "hidden") : 0.0;
+    if (!(rate > 0) || !(latency >= 0) || !(hidden >= 0 && hidden <= 1)) {
       fail(Fault::config, "a link of ", rate, " bytes per second and ", latency,
-           " seconds does not exist");
+           " seconds, of which a share of ", hidden, " is hidden, does not exist");
     }
-    network.set(collective, {{rate, Seconds(latency)}, *origin});
+    network.set(collective, {{rate, Seconds(latency)}, *origin, hidden});
   }
   return network;
 }

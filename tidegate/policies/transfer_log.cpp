@@ -6,7 +6,20 @@
 #include <limits>
 #include <tuple>
 
+#include "tidegate/network/change.h"
+
 namespace tidegate {
+namespace {
+
+constexpr double kMostSkew = 1.3;  // what ranks overtake each other by; beyond it one came late
+
+}  // namespace
+
+double time_of_transfer(std::vector<double> seconds) {
+  std::erase_if(seconds, [](double one) { return !(one > 0) || !std::isfinite(one); });
+  if (seconds.empty()) return std::numeric_limits<double>::infinity();
+  return std::min(median(seconds), kMostSkew * std::ranges::min(seconds));
+}
 
 void TransferLog::note(std::int64_t step, Ticket ticket, const Round& round, double seconds) {
   if (round.collective == Collective::broadcast || round.collective == Collective::foreign) return;
@@ -64,14 +77,14 @@ std::vector<std::vector<Transfer>> TransferLog::agreed(const Statistics& statist
   if (told != told_.end()) {
     const std::vector<Entry>& entries = told->second;
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      double least = std::numeric_limits<double>::infinity();
+      std::vector<double> of_ranks;
       for (const Record& record : statistics.ranks) {
-        const auto seconds = static_cast<double>(record.transfer_seconds[i]);
-        if (seconds > 0) least = std::min(least, seconds);
+        of_ranks.push_back(static_cast<double>(record.transfer_seconds[i]));
       }
       if (i == 0 || entries[i].step != entries[i - 1].step) steps.emplace_back();
-      if (!std::isfinite(least)) continue;
-      steps.back().push_back({entries[i].collective, entries[i].cost, Seconds(least)});
+      const Seconds took(time_of_transfer(of_ranks));
+      if (!std::isfinite(took.count())) continue;
+      steps.back().push_back({entries[i].collective, entries[i].cost, took});
     }
   }
   told_.erase(told_.begin(), told_.upper_bound(statistics.step));

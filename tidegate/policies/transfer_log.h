@@ -3,9 +3,12 @@
 //
 // A collective in which all wait for all takes, on the rank that joins last, just its time; on the
 // others also the time for which they waited. So each rank's record tells how long each of its last
-// transfers took (in the order of step, bucket and round, which is the same everywhere), and the
-// least of all ranks is what it really took. Broadcasts, which nobody has to wait for, are left
-// out. The sends and receives of a ring or tree count as one transfer.
+// transfers took (in the order of step, bucket and round, which is the same everywhere), and all
+// take for its time what it took on the rank in the middle, but little more than the least: ranks
+// that come late are not the network's doing. (The least alone would be too little. Where rounds
+// follow each other, ranks overtake each other: who joins last in one leaves early in the next.)
+// Broadcasts, which nobody has to wait for, are left out. The sends and receives of a ring or tree
+// count as one transfer.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,9 @@
 #include "tidegate/policies/statistics.h"
 
 namespace tidegate {
+
+// From what it took on each rank; 0 or infinite = that rank cannot tell. Infinite if none can.
+double time_of_transfer(std::vector<double> seconds);
 
 class TransferLog {
  public:

@@ -145,6 +145,7 @@ Json network_json(const Network& network) {
     const Fit& fit = network.fit(collective);
     json[std::string(name(collective))] = {{"mbit", fit.link.bytes_per_second * 8 / 1e6},
                                            {"latency_ms", milliseconds(fit.link.latency.count())},
+                                           {"hidden", fit.hidden},
                                            {"origin", name(fit.origin)}};
   }
   return json;

@@ -42,11 +42,6 @@ const SyntheticJob& checked(const SyntheticJob& job) {
   return job;
 }
 
-Price price_of(const Cost& counted, const Link& link) {
-  return {.waiting = link.latency * counted.steps,
-          .sending = Seconds(counted.bytes / link.bytes_per_second)};
-}
-
 // As square as it gets, and what is left.
 Layers layers_of(std::size_t elements) {
   const auto rows = static_cast<std::size_t>(std::sqrt(static_cast<double>(elements)));
@@ -187,11 +182,11 @@ class Simulation {
                                place * kMostRounds + static_cast<std::uint64_t>(ticket.round)));
     const Link& link = job_.links.at(step);
     for (const Round& part : round.carried) {
-      const Seconds took = noise * price_of(cost(part, job_.ranks), link).total();
+      const Seconds took = noise * price(cost(part, job_.ranks), Fit{link}).total();
       learned_.transfers().note(step, ticket, part, took.count());
     }
-    const Price price = price_of(round.cost, link);
-    return {.waiting = noise * price.waiting, .sending = noise * price.sending};
+    const Price took = price(round.cost, Fit{link});
+    return {.waiting = noise * took.waiting, .sending = noise * took.sending};
   }
 
   bool priced_well(std::int64_t step) const {
@@ -201,8 +196,8 @@ class Simulation {
     for (const SyntheticBucket& bucket : buckets_) {
       for (const PlannedRound& round : bucket.rounds) {
         const Fit& fit = learned_.network().network().fit(round.carried.front().collective);
-        truth += price_of(round.cost, job_.links.at(step)).total();
-        learned += price_of(round.cost, fit.link).total();
+        truth += price(round.cost, Fit{job_.links.at(step)}).total();
+        learned += price(round.cost, fit).total();
       }
     }
     return std::abs((learned - truth).count()) <= kAboutRight * truth.count();
@@ -211,12 +206,12 @@ class Simulation {
   // Behind the forward pass of the step after theirs.
   BucketTiming send_records(std::int64_t step) {
     const Round round = records_round();
-    const Price price = transfer(step, {kStatisticsBucket, 1}, {cost(round, job_.ranks), {round}});
-    last_record_seconds_ = price.total().count();
+    const Price took = transfer(step, {kStatisticsBucket, 1}, {cost(round, job_.ranks), {round}});
+    last_record_seconds_ = took.total().count();
     ++outcome_.record_rounds;
     outcome_.record_seconds += last_record_seconds_;
     outcome_.record_bytes += bytes_sent(round, job_.ranks);
-    return {.rounds = {price}};
+    return {.rounds = {took}};
   }
 
   BucketTiming send(std::int64_t step, std::size_t index, Seconds slowest) {
