@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/comm/routes.h"
@@ -17,13 +16,13 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kTinyBytes = 64;
-constexpr int kTinyRepeats = 12;
-constexpr int kBlocks = 3;   // of each size; their median counts: one may be disturbed
-constexpr int kInBlock = 2;  // their mean, which is the same on ranks that run ahead of each other
-constexpr double kGrowth = 3;  // of the larger size over the smaller
+constexpr int kTinyRepeats = 9;
+constexpr int kRepeats = 3;      // of each size; their median counts: one may be disturbed
+constexpr double kGrowth = 2.5;  // of the larger size over the smaller
 // Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
-constexpr double kAboveLatency = 2;
+constexpr double kAboveLatency = 1.5;
 constexpr double kGuessBytes = 64e3;
+constexpr double kGuessGrowth = 4;
 constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link needs no more
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
 constexpr double kSlowSeconds = 0.1;  // of a tiny one: everything is done only as often as it must
@@ -91,10 +90,6 @@ Request make_request(Collective collective, std::size_t bytes, Place place, Scra
   }
 }
 
-double mean(std::span<const double> values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 // The parts of a calibration. Each yields its collectives and leaves what it found in a member that
 // is the same on all ranks.
 class Calibrator {
@@ -114,7 +109,7 @@ class Calibrator {
     while (agreeing.advance()) co_yield agreeing.request();
     if (agreed(0) > kSlowSeconds) {
       tiny_repeats_ = 2;
-      blocks_ = 1;
+      repeats_ = 1;
     }
   }
 
@@ -136,10 +131,12 @@ class Calibrator {
       while (two.advance()) co_yield two.request();
       Exchange agreeing = agree({std::ranges::min(seconds_)});
       while (agreeing.advance()) co_yield agreeing.request();
-      const double transfer = std::max(1e-9, agreed(0) - tiny_.at(collective));
-      per_byte_ = transfer / wire;
-      if (transfer >= kLeastSeconds || wire * kGrowth > kLargestBytes) break;
-      wire *= kGrowth;
+      // How much of the latency such a message hides is not known yet: half of it is right to half.
+      const double latency = tiny_.at(collective);
+      per_byte_ = std::max(1e-9, agreed(0) - latency / 2) / wire;
+      const bool heard = agreed(0) >= latency + std::max(kLeastSeconds, latency);
+      if (heard || wire * kGuessGrowth > kLargestBytes) break;
+      wire *= kGuessGrowth;
     }
     allowed_ = calibration_budget(1 / per_byte_).count();
   }
@@ -153,25 +150,23 @@ class Calibrator {
   // Rate of a kind: as many bytes as a fair share of the time allows.
   Exchange large_ones(Collective collective) {
     const double share = kShare * allowed_ / static_cast<double>(kMeasured.size());
-    const double before = seconds_of(clock_() - began_);
-    const double pairs = blocks_ * (kInBlock + 1) * (1 + 1 / kGrowth);
+    const double pairs = repeats_ * 2 * (1 + 1 / kGrowth);
     const double seen = kGrowth * kAboveLatency * tiny_.at(collective) / per_byte_;
     const double fair = share / (pairs * per_byte_);
     const double most = kShare * allowed_ / (pairs * per_byte_);
     const double large = std::min({kLargestBytes, most, std::max(seen, fair)});
     const std::array sizes = {contribution(collective, large / kGrowth, extent_),
                               contribution(collective, large, extent_)};
-    std::array<std::vector<double>, 2> blocks;
-    for (int i = 0; i < blocks_; ++i) {
+    std::array<std::vector<double>, 2> took;
+    for (int i = 0; i < repeats_; ++i) {
       for (std::size_t which = 0; which < sizes.size(); ++which) {
         // The first one after a change of size has waited for the others' last one.
-        Exchange block = repeat(collective, sizes[which], 1 + kInBlock);
-        while (block.advance()) co_yield block.request();
-        blocks[which].push_back(mean(std::span(seconds_).subspan(1)));
+        Exchange two = repeat(collective, sizes[which], 2);
+        while (two.advance()) co_yield two.request();
+        took[which].push_back(seconds_.back());
       }
     }
-    Exchange agreeing =
-        agree({median(blocks[0]), median(blocks[1]), seconds_of(clock_() - began_), before});
+    Exchange agreeing = agree({median(took[0]), median(took[1]), seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
     const double seconds[] = {note(collective, sizes[0], agreed(0)),
                               note(collective, sizes[1], agreed(1))};
@@ -184,8 +179,7 @@ class Calibrator {
     }
     line.offset = seconds[1] - wire[1] * line.per_byte;
     result_.took = Seconds(agreed_longest(2));
-    // The next one takes as long as this.
-    enough_ = 2 * result_.took.count() - agreed_longest(3) > allowed_;
+    enough_ = result_.took.count() + share > allowed_;
   }
   bool enough() const { return enough_; }
 
@@ -273,7 +267,7 @@ class Calibrator {
   std::vector<double> mine_;     // what the ranks are about to agree on
   std::vector<double> all_;
   int tiny_repeats_ = kTinyRepeats;
-  int blocks_ = kBlocks;
+  int repeats_ = kRepeats;
   std::map<Collective, double> tiny_;
   std::map<Collective, Line> lines_;
   double per_byte_ = 0;  // roughly
