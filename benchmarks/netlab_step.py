@@ -89,7 +89,7 @@ def modelled(network, compute: float, ranks: int, speeds) -> dict[str, float]:
         for names in bucket_table.cut(parameters, BUCKET_MB)
     ]
     fits = [
-        (name, fit["mbit"] * 1e6 / 8, fit["latency_ms"] / 1e3, fit["origin"])
+        (name, fit["mbit"] * 1e6 / 8, fit["latency_ms"] / 1e3, fit["origin"], fit["hidden"])
         for name, fit in network.fits().items()
     ]
     choices = [choice for choice in _core.candidates() if str(choice) in WAYS]
