@@ -49,22 +49,23 @@ $(installed): $(package_sources) | setup
 	  --config-settings=cmake.define.TIDEGATE_PREBUILT=$(CURDIR)/build/release/libtidegate.a
 	@touch $@
 
-# pytest comes last: its closing line tells the outcome of the whole.
-test: ## build and run all checks and tests
+# pytest comes last: its closing line tells the outcome of the whole. Without the sanitizers, which
+# are in `make test-all`: they take as long again.
+test: ## build and run the checks and tests (ten minutes from nothing)
 	@$(STAGE) "setup" tools/setup.sh
 	@$(STAGE) "build (release, warnings are errors)" $(SUBMAKE) cpp
-	@$(STAGE) "C++ tests (release)" $(SUBMAKE) ctest
-	@$(STAGE) "C++ tests (address and undefined behaviour sanitizers)" $(SUBMAKE) asan
-	@$(STAGE) "C++ tests (thread sanitizer)" $(SUBMAKE) tsan
+	@$(STAGE) "C++ tests" $(SUBMAKE) ctest
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
 	@echo "== Python tests"
 	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
 
-# Tests marked `all`, which take long or need much installed. One after the other: they start
-# browsers and jobs of several processes themselves.
-test-all: ## run the tests that `make test` leaves out: the report in a browser, trainers
+# The C++ tests under sanitizers, and the tests marked `all`, which take long or need much
+# installed. One after the other: they start browsers and jobs of several processes themselves.
+test-all: ## what `make test` leaves out: sanitizers, the report in a browser, trainers, packaging
 	@$(STAGE) "setup" tools/setup.sh --all
+	@$(STAGE) "C++ tests (address and undefined behaviour sanitizers)" $(SUBMAKE) asan
+	@$(STAGE) "C++ tests (thread sanitizer)" $(SUBMAKE) tsan
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@echo "== Python tests marked all"
 	@$(VENV)/python -m pytest -m all
@@ -83,14 +84,14 @@ tsan: setup
 	@$(CMAKE) --build --preset tsan
 	@$(CTEST) --preset tsan
 
-# `make test` leaves out instruction sets whose kernels are the same code with longer vectors.
+# `make test-all` leaves out instruction sets whose kernels are the same code with longer vectors.
 sanitize: tsan ## build and run the C++ tests with sanitizers, for every instruction set
 	@$(CMAKE) --preset asan-all-targets >/dev/null
 	@$(CMAKE) --build --preset asan-all-targets
 	@$(CTEST) --preset asan-all-targets
 
-# The thread sanitizer over all C++ tests, where `make test` takes those with threads only.
-check-all: test sanitize ## all tests, all sanitizers over the whole C++ suite, and fuzzing (an hour)
+# The thread sanitizer over all C++ tests, where `make test-all` takes those with threads only.
+check-all: test test-all sanitize ## all tests, all sanitizers over the whole C++ suite, and fuzzing (an hour)
 	@$(CMAKE) --build build/tsan
 	@$(CTEST) --test-dir build/tsan --output-on-failure
 	@tools/fuzz.sh 60
