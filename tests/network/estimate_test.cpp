@@ -215,6 +215,44 @@ TEST(NetworkEstimate, DoesNotTakeNoiseForALinkWithoutLimit) {
   }
 }
 
+// Low rank over a slow link, by ranks that wait for each other's cores: messages of a few
+// kilobytes, by one route and then by another.
+TEST(NetworkEstimate, WaitingForBusyRanksMakesALinkNeitherFastNorChanging) {
+  const Link link = parse_link("96mbit,650us");
+  for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+    NetworkEstimate estimate = calibrated(link);
+    std::mt19937 random(seed);
+    std::exponential_distribution<double> waiting(1 / 8e-3);
+    std::normal_distribution<double> spread(0, 0.5);
+    const auto took = [&](const Cost& cost) {
+      return price(cost, {link}).total() * (1 + std::abs(spread(random))) +
+             Seconds(waiting(random));
+    };
+    int changes = 0;
+    for (int step = 0; step < 600; ++step) {
+      const auto kind = step % 100 < 10 ? Collective::send_receive : Collective::all_reduce;
+      const double turns = kind == Collective::send_receive ? 6 : 1;
+      std::vector<Transfer> transfers;
+      for (const std::size_t bytes : {100'000, 53'000, 12'000, 7'000}) {
+        const Cost one = cost(Round{kind, bytes}, 4);
+        const Cost all{turns * one.steps, turns * one.bytes};
+        transfers.push_back({kind, all, took(all)});
+      }
+      if (step % 10 == 0) {
+        const Cost records = cost(kTiny, 4);
+        transfers.push_back({kTiny.collective, records, took(records)});
+      }
+      if (estimate.observe(transfers)) ++changes;
+      for (const Collective each : kPricedCollectives) {
+        const double rate = estimate.network().fit(each).link.bytes_per_second;
+        ASSERT_LT(rate, 2.01 * link.bytes_per_second) << name(each) << " in step " << step;
+        ASSERT_GT(rate, 0.3 * link.bytes_per_second) << name(each) << " in step " << step;
+      }
+    }
+    EXPECT_LE(changes, 6) << "seed " << seed;
+  }
+}
+
 TEST(NetworkChange, IsDescribedInWords) {
   EXPECT_EQ(describe(NetworkChange{.of_latency = false, .factor = 2}),
             "the rate of the network is 0.50 times what it was");

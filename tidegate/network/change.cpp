@@ -5,6 +5,11 @@
 #include <cmath>
 
 namespace tidegate {
+namespace {
+
+constexpr double kOfNormal = 1.4826;  // the spread of a normal distribution, from its median error
+
+}  // namespace
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -30,14 +35,24 @@ void ChangeDetector::recall(NumberReader& in) {
   down_ = in.next(0, kThreshold);
 }
 
+// From one value to the next, which a move of the series does not hide: it is one of many.
+double ChangeDetector::unrest() const {
+  std::vector<double> last(past_.end() - static_cast<std::ptrdiff_t>(std::min(past_.size(), kFew)),
+                           past_.end());
+  last.insert(last.end(), doubtful_.begin(), doubtful_.end());
+  std::vector<double> steps;
+  for (std::size_t i = 1; i < last.size(); ++i) steps.push_back(std::abs(last[i] - last[i - 1]));
+  return steps.size() < kFew / 2 ? 0 : kOfNormal / std::sqrt(2.0) * median(steps);
+}
+
 std::optional<double> ChangeDetector::observe(double value) {
   double centre = 0;
-  double spread = kFirstSpread;
+  double spread = std::max(kFirstSpread, unrest());
   if (past_.size() >= kFew) {
     std::vector<double> values(past_.begin(), past_.end());
     centre = median(values);
     for (double& one : values) one = std::abs(one - centre);
-    spread = std::max(kLeastSpread, 1.4826 * median(values));  // as of a normal distribution
+    spread = std::max(kLeastSpread, kOfNormal * median(values));
   }
   const double deviation = std::clamp((value - centre) / spread, -kClip, kClip);
 
@@ -57,7 +72,12 @@ std::optional<double> ChangeDetector::observe(double value) {
     const auto last = static_cast<std::ptrdiff_t>(std::min(since.size(), kLast));
     const double moved = median({since.end() - last, since.end()}) - centre;
     if (std::abs(moved) >= kLeastMove) {
+      // Around where the series is now: how much it wavers is known already.
+      std::vector<double> now(since.begin(), since.end());
+      const double middle = median(now);
       *this = {};
+      for (const double one : now) past_.push_back(one - middle);
+      while (past_.size() >= kFew) past_.pop_front();
       return moved;
     }
     up_ = down_ = 0;  // too little to speak of: the past takes it in

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Has a noisy series moved? Page's two-sided cumulative sum over deviations from the recent median
-// in units of the recent spread. A deviation counts for at most kClip, so no single outlier,
-// however large, can raise an alarm: three in the same direction can.
+// in units of the recent spread, which an alarm does not make forget: values that jump about from
+// one to the next are noise from the start. A deviation counts for at most kClip, so no single
+// outlier, however large, can raise an alarm: three in the same direction can.
 //
 // Moves of less than kLeastMove are not told: whatever follows the series will follow them.
 //
@@ -41,6 +42,8 @@ class ChangeDetector {
   void recall(NumberReader& in);
 
  private:
+  double unrest() const;
+
   std::deque<double> past_;
   std::vector<double> doubtful_;  // values that may belong to a change, or to the past
   std::vector<double> rising_;    // values since the sum left zero

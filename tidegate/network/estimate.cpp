@@ -71,60 +71,6 @@ struct Drift {
   double rate;
 };
 
-// Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
-// errors u a + v b - 1. Huber's weights, three rounds. A transfer that is all latency says nothing
-// about bytes, one that is not hides a share of its latency.
-Link fit(const std::deque<Transfer>& window, const Link& before, double hidden, double trust,
-         double fastest) {
-  const double latency = std::max(kLeastLatency, before.latency.count());
-  const double per_byte = 1 / before.bytes_per_second;
-  const double least_b = before.bytes_per_second / fastest;
-  double a = 1;
-  double b = 1;
-  struct Parts {
-    double waiting;
-    double sending;
-  };
-  const auto parts = [&](const Transfer& transfer) -> Parts {
-    const double waiting = transfer.cost.steps * latency;
-    const double sending = transfer.cost.bytes * per_byte;
-    if (a * waiting * hidden > b * sending) return {waiting, 0};
-    return {waiting * (1 - hidden), sending};
-  };
-  std::vector<double> weights(window.size(), 1.0);
-  for (int round = 0; round < 3; ++round) {
-    double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
-    for (std::size_t i = 0; i < window.size(); ++i) {
-      const Parts part = parts(window[i]);
-      const double u = part.waiting / window[i].seconds.count();
-      const double v = part.sending / window[i].seconds.count();
-      uu += weights[i] * u * u;
-      vv += weights[i] * v * v;
-      uv += weights[i] * u * v;
-      u1 += weights[i] * u;
-      v1 += weights[i] * v;
-    }
-    const double determinant = uu * vv - uv * uv;
-    b = std::max(least_b, (v1 * uu - u1 * uv) / determinant);
-    a = (u1 - uv * b) / uu;
-    if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
-      a = 0;
-      b = v1 / vv;
-    }
-    std::vector<double> errors;
-    for (const Transfer& transfer : window) {
-      const Parts part = parts(transfer);
-      const double expected = a * part.waiting + b * part.sending;
-      errors.push_back(std::abs(expected / transfer.seconds.count() - 1));
-    }
-    const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      weights[i] = errors[i] <= limit ? 1.0 : limit / errors[i];
-    }
-  }
-  return {.bytes_per_second = 1 / (b * per_byte), .latency = Seconds(a * latency)};
-}
-
 // Bytes per second that a quarter of the transfers reached.
 double reached(const std::deque<Transfer>& window) {
   std::vector<double> rates;
@@ -169,10 +115,18 @@ void NetworkEstimate::restart(double trust) {
 }
 
 // How fast a kind is known to be: what is only believed does not count, or belief would breed more.
+// One that is not in use is known to be faster by as much as others have shown to be.
 double NetworkEstimate::seen(Collective collective) {
   const Kind& of = kind(collective);
-  const double rate = network_.fit(collective).link.bytes_per_second;
-  return of.window.empty() ? rate : std::min(rate, std::max(of.fastest, reached(of.window)));
+  if (!of.window.empty()) {
+    const double rate = network_.fit(collective).link.bytes_per_second;
+    return std::min(rate, std::max(of.fastest, reached(of.window)));
+  }
+  double gain = 1;
+  for (const Kind& other : kinds_) {
+    if (!other.window.empty()) gain = std::max(gain, reached(other.window) / other.fastest);
+  }
+  return gain * of.fastest;
 }
 
 void NetworkEstimate::remember(Numbers& out) const {
@@ -223,7 +177,8 @@ NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
   recent_.emplace_back(transfers.begin(), transfers.end());
   if (recent_.size() > kRecent) recent_.pop_front();
-  if (look_for_change(transfers)) return start_anew();
+  const Moved moved = look_for_change(transfers);
+  if (moved.latency || moved.rate) return start_anew(moved);
   for (const Transfer& transfer : transfers) add(transfer);
   fit_kinds();
   follow();
@@ -233,24 +188,90 @@ std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> 
 void NetworkEstimate::add(const Transfer& transfer) {
   Kind& of = kind(transfer.collective);
   if (of.window.empty()) {
+    of.fastest = seen(transfer.collective);
     of.before = network_.fit(transfer.collective).link;
-    of.fastest = of.before.bytes_per_second;
   }
   of.window.push_back(transfer);
   if (of.window.size() > kWindow) of.window.pop_front();
 }
 
+// Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
+// errors u a + v b + known - 1. Huber's weights, three rounds. A transfer that is all latency says
+// nothing about bytes, one that is not hides a share of its latency. And one that is mostly latency
+// says nothing about a rate that is known: what it took beyond that is no matter of bytes.
+Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, double fastest) {
+  const std::deque<Transfer>& window = kind.window;
+  const double latency = std::max(kLeastLatency, kind.before.latency.count());
+  const double per_byte = 1 / kind.before.bytes_per_second;
+  const double least_b = kind.before.bytes_per_second / fastest;
+  double a = 1;
+  double b = 1;
+  struct Parts {
+    double waiting;
+    double sending;
+    double known;
+  };
+  const auto parts = [&](const Transfer& transfer) -> Parts {
+    const double waiting = transfer.cost.steps * latency;
+    const double sending = transfer.cost.bytes * per_byte;
+    if (a * waiting * hidden > b * sending) return {waiting, 0, 0};
+    const double shown = waiting * (1 - hidden);
+    if (trust.rate >= kTrust && a * shown > b * sending) return {shown, 0, b * sending};
+    return {shown, sending, 0};
+  };
+  std::vector<double> weights(window.size(), 1.0);
+  for (int round = 0; round < 3; ++round) {
+    double uu = trust.latency, vv = trust.rate, uv = 0, u1 = trust.latency, v1 = trust.rate;
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      const Parts part = parts(window[i]);
+      const double u = part.waiting / window[i].seconds.count();
+      const double v = part.sending / window[i].seconds.count();
+      const double rest = 1 - part.known / window[i].seconds.count();
+      uu += weights[i] * u * u;
+      vv += weights[i] * v * v;
+      uv += weights[i] * u * v;
+      u1 += weights[i] * u * rest;
+      v1 += weights[i] * v * rest;
+    }
+    const double determinant = uu * vv - uv * uv;
+    b = std::max(least_b, (v1 * uu - u1 * uv) / determinant);
+    a = (u1 - uv * b) / uu;
+    if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
+      a = 0;
+      b = v1 / vv;
+    }
+    std::vector<double> errors;
+    for (const Transfer& transfer : window) {
+      const Parts part = parts(transfer);
+      const double expected = a * part.waiting + b * part.sending + part.known;
+      errors.push_back(std::abs(expected / transfer.seconds.count() - 1));
+    }
+    const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      weights[i] = errors[i] <= limit ? 1.0 : limit / errors[i];
+    }
+  }
+  return {.bytes_per_second = 1 / (b * per_byte), .latency = Seconds(a * latency)};
+}
+
 void NetworkEstimate::fit_kinds() {
   for (const Collective collective : kPricedCollectives) {
-    Kind& of = kind(collective);
-    if (of.window.empty()) continue;
-    const double hidden = network_.fit(collective).hidden;
-    const double fastest = kBelief * std::max(of.fastest, reached(of.window));
-    const Link fitted = fit(of.window, of.before, hidden, of.trust, fastest);
-    if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
-    network_.set_measured(collective, fitted, hidden);
-    known_ = true;
+    const double trust = kind(collective).trust;
+    fit_kind(collective, {trust, trust});
   }
+}
+
+void NetworkEstimate::fit_kind(Collective collective, const Trust& trust) {
+  Kind& of = kind(collective);
+  if (of.window.empty()) return;
+  const double hidden = network_.fit(collective).hidden;
+  const double fastest = kBelief * std::max(of.fastest, reached(of.window));
+  const Link fitted = fit(of, hidden, trust, fastest);
+  // A guess may be far off: what follows is nearer.
+  if (trust.latency < kTrust) of.before.latency = fitted.latency;
+  if (trust.rate < kTrust) of.before.bytes_per_second = fitted.bytes_per_second;
+  network_.set_measured(collective, fitted, hidden);
+  known_ = true;
 }
 
 // How the kinds in use have moved, the others have too.
@@ -277,8 +298,8 @@ void NetworkEstimate::follow() {
   }
 }
 
-bool NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
-  if (!known_) return false;
+NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
+  if (!known_) return {};
   struct Sum {
     double seconds = 0;
     double expected = 0;
@@ -295,13 +316,12 @@ bool NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
     if (!(sum.expected > 0) || !(sum.seconds > 0)) return false;
     return detector.observe(std::log(sum.seconds / sum.expected)).has_value();
   };
-  const bool rate_moved = moved(rate_, mostly_bytes);
-  const bool latency_moved = moved(latency_, mostly_latency);
-  return rate_moved || latency_moved;
+  return {.latency = moved(latency_, mostly_latency), .rate = moved(rate_, mostly_bytes)};
 }
 
-// From the steps that gave the change away alone; what was known before is only where it starts.
-NetworkChange NetworkEstimate::start_anew() {
+// From the steps that gave the change away alone; what was known before is only where it starts. A
+// rate that did not move stays what it was.
+NetworkChange NetworkEstimate::start_anew(const Moved& moved) {
   const Network old = network_;
   std::array<double, kPricedCollectives.size()> fastest;
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
@@ -310,7 +330,10 @@ NetworkChange NetworkEstimate::start_anew() {
     for (const Transfer& transfer : step) add(transfer);
   }
   for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fastest = fastest[i];
-  for (int round = 0; round < 16; ++round) fit_kinds();  // each time from where it was
+  const Trust trust{.latency = kNoTrust, .rate = moved.rate ? kNoTrust : kTrust};
+  for (int round = 0; round < 16; ++round) {  // each time from where it was
+    for (const Collective collective : kPricedCollectives) fit_kind(collective, trust);
+  }
   double latency = 0;
   double rate = 0;
   for (const Collective collective : kPricedCollectives) {

@@ -5,10 +5,11 @@
 //
 // Each kind of collective has a window of its last transfers, through which latency and rate are
 // fitted: least squares of relative errors, outliers held down, drawn a little to what was known
-// before, because transfers of one size alone cannot tell latency from rate. Transfers that are
-// mostly latency and those that are mostly bytes are watched for changes apart; after one, the fit
-// starts anew from the steps that gave it away. Kinds that are not in use follow those that are: it
-// is the network that changes, not a collective.
+// before, because transfers of one size alone cannot tell latency from rate. A rate that is known
+// is moved by transfers that are mostly bytes alone: short ones wait for busy ranks more than for
+// the wire. Transfers that are mostly latency and those that are mostly bytes are watched for
+// changes apart; after one, the fit starts anew from the steps that gave it away. Kinds that are
+// not in use follow those that are: it is the network that changes, not a collective.
 #pragma once
 
 #include <array>
@@ -61,17 +62,31 @@ class NetworkEstimate {
 
   struct Kind {
     Link before;         // what was known when the window was empty
-    double trust = 1;    // in it, counted in transfers
+    double trust = 1;    // in it, counted in transfers, where nothing has changed
     double fastest = 0;  // bytes per second that were known then, or seen before
     std::deque<Transfer> window;
   };
 
+  // In what was known before, counted in transfers.
+  struct Trust {
+    double latency = 1;
+    double rate = 1;
+  };
+
   Kind& kind(Collective collective);
+  static Link fit(const Kind& kind, double hidden, const Trust& trust, double fastest);
   void add(const Transfer& transfer);
+  // What moved.
+  struct Moved {
+    bool latency = false;
+    bool rate = false;
+  };
+
   void fit_kinds();
+  void fit_kind(Collective collective, const Trust& trust);
   void follow();
-  bool look_for_change(std::span<const Transfer> transfers);
-  NetworkChange start_anew();
+  Moved look_for_change(std::span<const Transfer> transfers);
+  NetworkChange start_anew(const Moved& moved);
   void restart(double trust);
   double seen(Collective collective);
 
