@@ -33,7 +33,10 @@ from .recut import Layers, Layout, Recut, fits
 from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
-POLL = 0.001  # seconds; how soon an arrival is noticed while more buckets are to come
+# How soon an arrival is noticed while more buckets are to come: within this share of the time it
+# has been under way, between these limits. Looking takes its time from backward, whose cores it
+# shares: once in a millisecond, some per cent.
+LATE, SOONEST, LATEST = 0.2, 0.001, 0.01  # seconds
 LINGER = 0.5  # seconds
 SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
@@ -435,7 +438,7 @@ class Handle:
             if self._step_is_here():
                 ready = self._inbox.get_nowait()
             else:
-                ready = self._inbox.get(timeout=POLL if self._flying else None)
+                ready = self._inbox.get(timeout=self._until_next_look())
         except queue.Empty:
             return True
         if ready is None:
@@ -453,6 +456,13 @@ class Handle:
             except BaseException as error:
                 self._fail(error)
         return True
+
+    def _until_next_look(self) -> float | None:
+        """Seconds; None if there is nothing to look for."""
+        if not self._flying:
+            return None
+        under_way = time.monotonic() - self._flying[0].operation.began
+        return min(max(SOONEST, LATE * under_way), LATEST)
 
     def _run_errands(self) -> None:
         """What the user's threads asked for, once nothing is under way any more."""
