@@ -6,6 +6,7 @@ import datetime
 import fnmatch
 import json
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -33,7 +34,7 @@ class Store:
         """Whole or not at all: a run that is stopped leaves no half of a file."""
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        write_whole(path, as_text(record))
         return path
 
     def read(self, name: str) -> dict | None:
@@ -53,6 +54,14 @@ class Store:
 
     def records(self, pattern: str = "*") -> list[dict]:
         return [self.read(name) for name in self.names(pattern)]
+
+
+def as_text(record: dict) -> str:
+    """A list of numbers, or of pairs of them, takes one line."""
+    text = json.dumps(record, indent=1, allow_nan=False)
+    for pattern in (r"\[\s[^\[\]{}]*\]", r"\[\s(?:\s*\[[^\[\]{}]*\],?)+\s*\]"):
+        text = re.sub(pattern, lambda found: json.dumps(json.loads(found[0])), text)
+    return text + "\n"
 
 
 def write_whole(path: Path, text: str) -> None:
