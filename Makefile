@@ -24,7 +24,7 @@ advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
 .PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz demo bench \
-  faults soak lint format clean
+  evidence faults soak lint format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -105,6 +105,9 @@ demo: package ## show what Tidegate does, on this machine
 bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
+
+evidence: package ## measure what is saved and lost, all that is missing (hours; ARGS=--quick: ten minutes)
+	@$(VENV)/python -m benchmarks.evidence $(ARGS)
 
 faults: package ## break jobs in every way we know, and see what becomes of them (3 minutes)
 	@cd tools && ../$(VENV)/python faults.py

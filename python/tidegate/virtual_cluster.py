@@ -229,6 +229,11 @@ class VirtualCluster:
             return self._given_compute
         return statistics.median(self._computed) if self._computed else 0.0
 
+    @property
+    def step_seconds(self) -> list[float]:
+        """Modelled, of every step so far; where no link is described, of one that takes no time."""
+        return [total for total, _, _ in self._modelled]
+
     def collective_costs(self, ratio: float, artopk: str = "artopk-star") -> list[tuple]:
         """(method, route, modelled seconds) of each collective that sends the largest elements of a
         step, on the link as it is now."""

@@ -4,18 +4,12 @@ of measuring gains."""
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from pymoo.algorithms.moo.nsga2 import NSGA2
-from pymoo.core.problem import Problem
-from pymoo.decomposition.asf import ASF
-from pymoo.operators.crossover.sbx import SBX
-from pymoo.operators.mutation.pm import PM
-from pymoo.operators.sampling.rnd import FloatRandomSampling
-from pymoo.optimize import minimize
 from scipy.optimize import curve_fit
 from test_virtual_cluster import make_task
 from training import digest
@@ -23,6 +17,9 @@ from training import digest
 import tidegate
 from tidegate import _core, exploration
 from tidegate.policies import Flexible
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.evidence.genetic import genetic_ratio  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,34 +37,6 @@ def test_class_has_the_standard_values_of_the_row():
 
 
 # --- the solver against the paper's ---
-
-
-class TimeAgainstGain(Problem):
-    def __init__(self, seconds, gain):
-        super().__init__(n_var=1, n_obj=2, xl=RATIOS[0], xu=RATIOS[-1])
-        self._seconds, self._gain = seconds, gain
-
-    def _evaluate(self, x, out, *args, **kwargs):
-        ratios = x[:, 0]
-        out["F"] = np.column_stack(
-            [[self._seconds(c) for c in ratios], [1 / self._gain(c) for c in ratios]]
-        )
-
-
-def genetic_ratio(seconds, gain) -> float:
-    """NSGA-II with the settings of the authors' code."""
-    algorithm = NSGA2(
-        pop_size=40,
-        n_offsprings=10,
-        sampling=FloatRandomSampling(),
-        crossover=SBX(prob=0.9, eta=15),
-        mutation=PM(eta=20),
-        eliminate_duplicates=True,
-    )
-    found = minimize(TimeAgainstGain(seconds, gain), algorithm, ("n_gen", 40), seed=1)
-    best, worst = found.F.min(axis=0), found.F.max(axis=0)
-    normalised = (found.F - best) / (worst - best)
-    return float(found.X[ASF().do(normalised, 1 / np.array([0.6, 0.4])).argmin(), 0])
 
 
 def paper_rows():

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that virtual clusters train, and the links they are on.
+
+Scale. The models have about 0.4 million parameters. Each stands for one of 25 million on the named
+link: with S = 25 million / parameters, the rate stays, and latency and computing are divided by S.
+So bytes on the wire, latency, computing and compressing stand in the same proportion to each other
+as in the large job, and all seconds that are shown are multiplied by S. What this does not scale:
+low rank, which keeps a larger share of small matrices; the fixed part of what compressing takes,
+which counts S times; and compressing itself, which is done by one thread of this CPU and in its
+caches, while 80 ms of computing for 25 million parameters would be a GPU's.
+
+The global batch is the same for any number of ranks, so that computing takes 80 ms with 4 ranks,
+20 with 16 and 5 with 64.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STANDS_FOR = 25e6  # parameters
+COMPUTE = 0.08  # seconds of forward and backward with so many ranks:
+COMPUTE_RANKS = 4
+EVALUATIONS = 20  # of a run, for its curve
+TIMED = 20  # steps of a static choice on every link
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    title: str
+    steps: int
+    global_batch: int
+    figure: str
+    unit: str
+    lower_is_better: bool
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job("cnn", "Fashion-MNIST, CNN, SGD", 400, 128, "accuracy", "%", False),
+        Job("gpt", "characters, GPT, AdamW", 250, 64, "bits_per_character", "bits", True),
+        Job("lstm", "characters, LSTM, SGD", 250, 64, "bits_per_character", "bits", True),
+    )
+}
+
+# Rate in bit/s and latency in seconds, before scaling.
+CONSTANT = {
+    "25gbit": (25e9, 50e-6),
+    "1gbit": (1e9, 500e-6),
+    "100mbit": (100e6, 2e-3),
+    "wan": (20e6, 50e-3),
+}
+CHANGING = ("C1", "C2")  # of "Flexible Communication" (Tyagi and Swany, 2023), over all steps
+LINKS = (*CONSTANT, *CHANGING)
+IN_WORDS = {
+    "25gbit": "25 Gbit/s, 0.05 ms",
+    "1gbit": "1 Gbit/s, 0.5 ms",
+    "100mbit": "100 Mbit/s, 2 ms",
+    "wan": "WAN: 20 Mbit/s, 50 ms",
+    "C1": "C1: 25 or 1 Gbit/s, 1 or 50 ms",
+    "C2": "C2: 25 down to 1 Gbit/s and back, 1 to 32 ms",
+}
+
+# --- links ---
+
+Segments = list[tuple[int, float, float]]  # from which step on, bytes per second, latency
+
+
+def segments(link: str, steps: int) -> Segments:
+    """Of a link by name, not scaled."""
+    from tidegate import _core
+
+    if link in CONSTANT:
+        rate, latency = CONSTANT[link]
+        return [(0, rate / 8, latency)]
+    return [tuple(segment) for segment in _core.find_link_schedule(link, steps).segments]
+
+
+def scaled(link: Segments, scale: float):
+    from tidegate import _core
+
+    return _core.LinkSchedule([(step, rate, latency / scale) for step, rate, latency in link])
+
+
+def all_segments(steps: int) -> list[tuple[float, float]]:
+    """Every link that there is at some time on some named link: (bytes per second, latency)."""
+    return sorted({tuple(s[1:]) for link in LINKS for s in segments(link, steps)})
+
+
+def segment_key(segment: tuple[float, float]) -> str:
+    rate, latency = segment
+    return f"{8e-6 * rate:g}mbit,{1e3 * latency:g}ms"
+
+
+def seconds_on(link: str, steps: int, step_seconds: dict[str, float]) -> list[float]:
+    """Of every step on a named link, from what a step takes on each of its segments."""
+    found = segments(link, steps)
+    ends = [segment[0] for segment in found[1:]] + [steps]
+    every = []
+    for (first, *segment), end in zip(found, ends, strict=True):
+        every += [step_seconds[segment_key(tuple(segment))]] * (end - first)
+    return every
+
+
+# --- tasks ---
+
+
+def make_task(job: Job, ranks: int, seed: int, steps: int | None = None):
+    from tidegate.tasks import char_gpt, char_lstm, fashion_mnist
+
+    steps, batch = steps or job.steps, job.global_batch // ranks
+    if job.name == "cnn":
+        return fashion_mnist.make_task(seed, steps, batch=batch)
+    if job.name == "gpt":
+        return char_gpt.make_task(seed, steps, batch=batch, length=32, blocks=2)
+    return char_lstm.make_task(seed, steps, batch=batch, length=32)
+
+
+def scale_of(model) -> float:
+    return STANDS_FOR / sum(parameter.numel() for parameter in model.parameters())
+
+
+def compute_seconds(ranks: int, scale: float) -> float:
+    return COMPUTE * COMPUTE_RANKS / ranks / scale
+
+
+def make_cluster(task, ranks: int, link: Segments, seed: int, steps: int, **options):
+    from tidegate import VirtualCluster
+
+    scale = scale_of(task.model)
+    return VirtualCluster(
+        task,
+        ranks,
+        scaled(link, scale),
+        compute_seconds=compute_seconds(ranks, scale),
+        seed=seed,
+        horizon=steps,
+        calibrate=True,
+        **options,
+    )
+
+
+# --- runs ---
+
+
+def train(
+    job: Job,
+    ranks: int,
+    seed: int,
+    link: str,
+    *,
+    steps: int | None = None,
+    make: Callable = make_task,
+    **options,
+) -> dict:
+    """Trains for all steps. Seconds are those of the large job."""
+    import torch
+
+    torch.set_num_threads(1)
+    steps = steps or job.steps
+    task = make(job, ranks, seed, steps)
+    cluster = make_cluster(task, ranks, segments(link, steps), seed, steps, **options)
+    held_out = held_out_loss(job)
+    curve, every = [], max(1, steps // EVALUATIONS)
+
+    def watch(step: int, _: float) -> None:
+        if step % every == 0:
+            curve.append([step, held_out(task.model)])
+
+    outcome = cluster.run(steps, watch)
+    scale = scale_of(task.model)
+    return {
+        "figure": outcome.figures[job.figure],
+        "training_loss": outcome.loss,
+        "curve": rounded(curve),
+        "seconds_at": rounded(sums_at(cluster.step_seconds, scale, [step for step, _ in curve])),
+        "seconds": rounded(scale * outcome.modelled_seconds),
+        "bytes_sent": outcome.bytes_sent,
+        "dense_bytes": outcome.dense_bytes,
+        "choices": outcome.choices,
+        "roots": {str(rank): count for rank, count in outcome.roots.items()},
+        "scale": rounded(scale),
+        "steps": steps,
+    }
+
+
+def time_steps(job: Job, ranks: int, seed: int, **options) -> dict[str, float]:
+    """What a step takes on every link, by the real exchange of gradients that do not change."""
+    task = frozen(make_task(job, ranks, seed), ranks)
+    scale = scale_of(task.model)
+    seconds = {}
+    for rate, latency in all_segments(job.steps):
+        cluster = make_cluster(task, ranks, [(0, rate, latency)], seed, job.steps, **options)
+        for _ in range(TIMED + 1):  # in the first all parameters share one bucket
+            cluster.step()
+        median = statistics.median(cluster.step_seconds[1:])
+        seconds[segment_key((rate, latency))] = rounded(scale * median)
+    return seconds
+
+
+def frozen(task, ranks: int):
+    """A task whose workers have the same real gradients in every step, at hardly any cost."""
+    import torch
+
+    from tidegate import Task
+
+    model = task.model
+    parameters = list(model.parameters())
+    workers = []
+    for worker in range(ranks):
+        loss = task.loss(model, next(iter(task.batches(worker, ranks, 0))))
+        workers.append(torch.autograd.grad(loss, parameters))
+
+    def loss(model, gradients):
+        return sum((p * g).sum() for p, g in zip(model.parameters(), gradients, strict=True))
+
+    def batches(worker, workers_, epoch):
+        return [workers[worker]] * 1000
+
+    still = torch.optim.SGD(model.parameters(), lr=0.0)
+    return Task(model, still, batches, loss)
+
+
+def held_out_loss(job: Job) -> Callable:
+    """loss(model) on some data that are not trained on: quick, for curves."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    if job.name == "cnn":
+        from tidegate.tasks import fashion_mnist
+
+        images, labels = (part[:4000] for part in fashion_mnist.load("test"))
+    else:
+        from tidegate.tasks import characters
+
+        text, _ = characters.encoded_text()
+        test = text[len(text) - len(text) // characters.HELD_OUT :].long()
+        starts = torch.linspace(0, len(test) - 34, 256).long()[:, None]
+        windows = test[starts + torch.arange(33)]
+        images, labels = windows[:, :-1], windows[:, 1:]
+
+    @torch.no_grad()
+    def loss(model) -> float:
+        model.eval()
+        scores = model(images)
+        model.train()
+        return float(cross_entropy(scores.flatten(0, -2), labels.flatten()))
+
+    return loss
+
+
+def sums_at(seconds: list[float], scale: float, steps: list[int]) -> list[float]:
+    return [scale * sum(seconds[:step]) for step in steps]
+
+
+def rounded(value, digits: int = 6):
+    """To so many significant digits: results are read by people, too."""
+    if isinstance(value, dict):
+        return {key: rounded(each, digits) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(each, digits) for each in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same job over real sockets: four ranks by gloo, on links made by tools/netlab (100 Mbit/s,
+200 Mbit/s, 1 Gbit/s, one that changes) and on unshaped loopback.
+
+What a static choice learns does not depend on the link: it is trained once per seed, on loopback,
+and 30 of its steps are timed on every link. A policy is trained on every link.
+"""
+
+from functools import partial
+
+from .cell import Cell
+from .report import Report
+from .socket_run import LOOPBACK, run_job, traced
+from .store import Store
+
+STEPS = 400
+SEEDS = (0, 1, 2)
+SHAPED = ("100mbit", "200mbit", "1gbit")
+LINKS = (*SHAPED, LOOPBACK)
+TIMED = 30  # steps
+
+# A link that changes: steps from which on it is what.
+CHANGING = ((0, "1gbit"), (150, "5mbit"), (200, "1gbit"))
+SLOW = "5mbit"
+SLOW_STEPS, SLOW_SECONDS = 20, 60  # timed; so many, or what is done in so long
+
+
+def static(method: str, **options) -> dict:
+    return {"kind": "tidegate", "policy": "fixed", "method": method, "calibrate": True, **options}
+
+
+RIVALS = {
+    "fp32": {"kind": "ddp"},
+    "fp16": {"kind": "fp16"},
+    **{f"powersgd-torch-{rank}": {"kind": "powersgd", "rank": rank} for rank in (4, 2, 1)},
+}
+OWN = {
+    **{f"powersgd-{rank}": static("powersgd", rank=rank) for rank in (8, 4)},
+    **{f"topk-{ratio:g}": static("topk", ratio=ratio) for ratio in (0.1, 0.01, 0.001)},
+    "int8": static("int8"),
+    "int4": static("int4"),
+}
+STATIC = {**RIVALS, **OWN}
+# The authors' windows are parts of much longer trainings; these are the same shares of this one.
+POLICIES = {
+    "auto": {"policy": "auto", "horizon": STEPS},
+    "gravac": {"policy": "gravac:window=40"},
+    "flexible": {"policy": "flexible:warmup=40"},
+    "accordion": {"policy": "accordion:window=20,interval=1"},
+}
+# Where policies other than `auto` have more than one seed.
+REPEATED = "100mbit"
+# Trained on a shaped link as well, to see whether steps x seconds is what a run takes.
+CHECKED = ("powersgd-torch-4", "100mbit")
+
+WHOLE = 115  # seconds of a cell that trains
+# Seconds of a step, for estimates; others take about 0.2.
+STEP = {
+    "100mbit": {"fp32": 2.9, "fp16": 1.5, "int8": 0.8, "int4": 0.5, "topk-0.1": 0.6},
+    "200mbit": {"fp32": 1.5, "fp16": 0.8, "int8": 0.5, "int4": 0.35, "topk-0.1": 0.4},
+    SLOW: {"fp32": 54, "fp16": 27, "int8": 20, "int4": 14, "topk-0.1": 8, "topk-0.01": 1},
+}
+USUAL_STEP, START = 0.2, 15.0
+
+
+def cells() -> list[Cell]:
+    made = [overhead_cell(), check_cell()]
+    made += [timed_cell(link, way) for link in SHAPED for way in STATIC]
+    made += [slow_cell(way) for way in STATIC]
+    made += [changing_cell(policy) for policy in POLICIES]
+    for seed in SEEDS:
+        made += [learning_cell(way, seed) for way in STATIC]
+        made += [
+            policy_cell(link, policy, seed)
+            for link in LINKS
+            for policy in POLICIES
+            if seed in seeds_of(link, policy)
+        ]
+    return made
+
+
+def seeds_of(link: str, policy: str) -> tuple[int, ...]:
+    return SEEDS if policy == "auto" or link == REPEATED else (0,)
+
+
+# --- names ---
+
+
+def learning_name(way: str, seed: int) -> str:
+    return f"sockets/learning/{way}/seed{seed}"
+
+
+def timed_name(link: str, way: str) -> str:
+    return f"sockets/timed/{link}/{way}"
+
+
+def policy_name(link: str, policy: str, seed: int) -> str:
+    return f"sockets/{link}/{policy}/seed{seed}"
+
+
+def slow_name(way: str) -> str:
+    return f"sockets/changing/static/{way}"
+
+
+def changing_name(policy: str) -> str:
+    return f"sockets/changing/{policy}"
+
+
+def check_name() -> str:
+    return f"sockets/check/{CHECKED[1]}/{CHECKED[0]}"
+
+
+OVERHEAD_NAME = "sockets/overhead"
+
+
+# --- cells ---
+
+
+def alone(name: str, seconds: float, run, seed: int = 0, quick: bool = False) -> Cell:
+    return Cell(name, seconds, run, quick=quick, exclusive=True, seed=seed)
+
+
+def learning_cell(way: str, seed: int) -> Cell:
+    """A whole run on loopback."""
+    run = partial(run_job, LOOPBACK, way=STATIC[way], steps=STEPS, seed=seed)
+    return alone(learning_name(way, seed), WHOLE, run, seed)
+
+
+def timed_cell(link: str, way: str) -> Cell:
+    run = partial(run_job, link, way=STATIC[way], timed=TIMED, steps=STEPS)
+    seconds = START + TIMED * STEP.get(link, {}).get(way, USUAL_STEP)
+    quick = link == "100mbit" and way in ("fp32", "fp16", "powersgd-torch-4")
+    return alone(timed_name(link, way), seconds, run, quick=quick)
+
+
+def policy_cell(link: str, policy: str, seed: int) -> Cell:
+    way = {"kind": "tidegate", **POLICIES[policy]}
+    run = partial(traced, link, way=way, steps=STEPS, seed=seed)
+    quick = link == "100mbit" and policy == "auto" and seed == 0
+    return alone(policy_name(link, policy, seed), WHOLE, run, seed, quick)
+
+
+def check_cell() -> Cell:
+    way, link = CHECKED
+    run = partial(run_job, link, way=STATIC[way], steps=STEPS)
+    return alone(check_name(), WHOLE, run)
+
+
+def slow_cell(way: str) -> Cell:
+    """Timed steps on the slow link; it becomes slow after the warm-up, which would take long."""
+    run = partial(time_slow_steps, way)
+    step = STEP[SLOW].get(way, 0.5)
+    return alone(slow_name(way), START + max(3 * step, min(SLOW_STEPS * step, SLOW_SECONDS)), run)
+
+
+def time_slow_steps(way: str) -> dict:
+    from .socket_job import WARM_UP
+
+    return run_job(
+        CHANGING[0][1],
+        way=STATIC[way],
+        steps=STEPS,
+        timed=SLOW_STEPS,
+        within=SLOW_SECONDS,
+        changes=[(WARM_UP, SLOW)],
+    )
+
+
+def changing_cell(policy: str) -> Cell:
+    way = {"kind": "tidegate", **POLICIES[policy]}
+    run = partial(traced, CHANGING[0][1], way=way, steps=STEPS, changes=CHANGING[1:])
+    return alone(changing_name(policy), 1.3 * WHOLE, run)
+
+
+def overhead_cell() -> Cell:
+    ways = {
+        "plain": RIVALS["fp32"],
+        "control": RIVALS["fp32"],
+        "dense": {**static("dense"), "calibrate": None},
+        "auto": {"kind": "tidegate", "policy": "auto"},
+    }
+    run = partial(run_job, LOOPBACK, job="overhead_job", ways=ways)
+    return alone(OVERHEAD_NAME, 120, run)
+
+
+def report(store: Store) -> Report:
+    from .sockets_report import make_report  # which knows this module
+
+    return make_report(store)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sockets.py's cells found, by way and link, and how it is put into words."""
+
+import math
+import statistics
+from dataclasses import dataclass, field
+
+from .report import MISSING
+from .socket_run import LOOPBACK
+from .sockets import (
+    POLICIES,
+    SEEDS,
+    SLOW,
+    STATIC,
+    learning_name,
+    policy_name,
+    seeds_of,
+    timed_name,
+)
+from .store import Store
+
+TARGET = 0.86
+WARM_UP = 5  # steps of a job that are not counted in times of steps
+LINK_NAMES = {
+    "100mbit": "100 Mbit/s",
+    "200mbit": "200 Mbit/s",
+    "1gbit": "1 Gbit/s",
+    SLOW: "5 Mbit/s",
+    LOOPBACK: "unshaped loopback",
+}
+NAMES = {
+    "fp32": "DDP fp32",
+    "fp16": "torch fp16 hook",
+    **{f"powersgd-torch-{rank}": f"torch PowerSGD hook, rank {rank}" for rank in (4, 2, 1)},
+    **{f"powersgd-{rank}": f"static PowerSGD, rank {rank}" for rank in (8, 4)},
+    "topk-0.1": "static top-k 10 %",
+    "topk-0.01": "static top-k 1 %",
+    "topk-0.001": "static top-k 0.1 %",
+    "int8": "static int8",
+    "int4": "static int4",
+    **{policy: f"policy `{policy}`" for policy in POLICIES},
+}
+NEVER = math.inf
+
+
+@dataclass
+class Row:
+    """One way on one link; lists have one entry per seed."""
+
+    way: str
+    ms: float  # median of steps
+    p99: float
+    sent: float  # bytes per rank and step, with all headers
+    steps: list[float] = field(default_factory=list)  # to the target
+    seconds: list[float] = field(default_factory=list)  # to the target
+    finals: list[float] = field(default_factory=list)  # accuracy
+    warned: bool = False
+
+    @property
+    def to_target(self) -> float | None:
+        """Median over seeds, in seconds."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+
+def counted(result: dict) -> list[float]:
+    return result["step_ms"][WARM_UP:]
+
+
+def p99(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+
+
+def reached(result: dict) -> tuple[float, float]:
+    """Steps and seconds until the first evaluation at the target."""
+    for steps, seconds, accuracy in result["curve"]:
+        if accuracy >= TARGET:
+            return steps, seconds
+    return NEVER, NEVER
+
+
+def results(store: Store, names) -> list[dict]:
+    return list(filter(None, map(store.result, names)))
+
+
+def static_row(store: Store, link: str, way: str) -> Row | None:
+    learned = results(store, [learning_name(way, seed) for seed in SEEDS])
+    timed = learned if link == LOOPBACK else results(store, [timed_name(link, way)])
+    if not timed:
+        return None
+    times = [ms for each in timed for ms in counted(each)]
+    ms = statistics.median(times)
+    steps = [reached(each)[0] for each in learned]
+    return Row(
+        way,
+        ms,
+        p99(times),
+        bytes_of(timed, link),
+        steps,
+        [ms * count / 1e3 for count in steps],
+        [each["curve"][-1][2] for each in learned],
+        any(each["warning"] for each in timed),
+    )
+
+
+def policy_row(store: Store, link: str, policy: str) -> Row | None:
+    found = results(store, [policy_name(link, policy, seed) for seed in seeds_of(link, policy)])
+    if not found:
+        return None
+    times = [ms for each in found for ms in counted(each)]
+    return Row(
+        policy,
+        statistics.median(times),
+        p99(times),
+        bytes_of(found, link),
+        [reached(each)[0] for each in found],
+        [reached(each)[1] for each in found],
+        [each["curve"][-1][2] for each in found],
+        any(each["warning"] for each in found),
+    )
+
+
+def bytes_of(found: list[dict], link: str) -> float:
+    """Loopback is one interface for all four ranks."""
+    return statistics.mean(each["wire_bytes"] for each in found) / (4 if link == LOOPBACK else 1)
+
+
+def rows_of(store: Store, link: str) -> dict[str, Row | None]:
+    rows = {way: static_row(store, link, way) for way in STATIC}
+    return rows | {policy: policy_row(store, link, policy) for policy in POLICIES}
+
+
+@dataclass
+class Quality:
+    """Of fp32 at the end: its mean, and its standard deviation over seeds."""
+
+    mean: float
+    noise: float
+
+    def as_good(self, row: Row | None) -> bool:
+        return bool(row and row.finals) and statistics.mean(row.finals) >= self.mean - self.noise
+
+
+def quality(fp32: Row | None) -> Quality | None:
+    if fp32 is None or len(fp32.finals) < 2:
+        return None
+    return Quality(statistics.mean(fp32.finals), statistics.stdev(fp32.finals))
+
+
+def best_static(rows: dict[str, Row | None], good: Quality | None, key) -> Row | None:
+    candidates = [rows[way] for way in STATIC if good and good.as_good(rows[way])]
+    return min(candidates, key=key, default=None)
+
+
+# --- words ---
+
+
+def spread(values: list[float], form) -> str:
+    """Median, and from where to where if there are several."""
+    if not values:
+        return MISSING
+    text = form(statistics.median(values))
+    ends = form(min(values)), form(max(values))
+    return text if len(values) == 1 or ends[0] == ends[1] else f"{text} ({ends[0]} to {ends[1]})"
+
+
+def count(value: float) -> str:
+    return "never" if value == NEVER else f"{value:.0f}"
+
+
+def seconds(value: float) -> str:
+    return "never" if value == NEVER else f"{value:.0f} s" if value >= 20 else f"{value:.1f} s"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def megabytes(value: float) -> str:
+    return f"{value / 1e6:.2g}" if value < 1e7 else f"{value / 1e6:.0f}"
+
+
+def verdict(met: bool | None) -> str:
+    return {True: "met", False: "**short**", None: MISSING}[met]

@@ -1,0 +1,613 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and plots of virtual.py's cells."""
+
+import statistics
+from dataclasses import dataclass, field
+
+from . import jobs
+from .jobs import CHANGING, IN_WORDS, JOBS, LINKS, Job
+from .report import MISSING, Plot, Report, provenance, table
+from .store import Store
+from .virtual import (
+    BLIND,
+    MANY,
+    POLICIES,
+    RANKS,
+    SEEDS,
+    STATIC,
+    STATIC_OF_MANY,
+    TRAINED_ON,
+    policy_name,
+    seeds_of,
+    static_name,
+)
+
+TARGET_AT = 0.8  # of dense's steps: the held-out loss there is the target
+CLOSE = 0.05  # auto may take so much longer than the best static choice
+SHORT_LINKS = {
+    "25gbit": "25 Gbit/s",
+    "1gbit": "1 Gbit/s",
+    "100mbit": "100 Mbit/s",
+    "wan": "WAN",
+    "C1": "C1",
+    "C2": "C2",
+}
+
+
+@dataclass
+class Row:
+    """One method or policy in one job with so many ranks; means over seeds."""
+
+    name: str
+    figures: list[float]
+    sent: float  # of dense's bytes; of a policy on its links: the mean
+    seconds: dict[str, float] = field(default_factory=dict)  # by link
+    steps: dict[str, list[float]] = field(default_factory=dict)  # seconds of each, by link
+    figures_on: dict[str, list[float]] = field(default_factory=dict)  # of a policy
+    to_target: dict[str, float | None] = field(default_factory=dict)  # None: not reached
+
+
+@dataclass
+class Setting:
+    """A job with so many ranks."""
+
+    job: Job
+    ranks: int
+    dense: Row | None
+    noise: float | None  # standard deviation of dense over seeds
+    target: float | None  # held-out loss
+    static: dict[str, Row]
+    policies: dict[str, Row]
+    missing: int
+    cells: int
+
+    def worse(self, figures: list[float]) -> float:
+        """Than dense; in the figure's unit, positive is worse."""
+        difference = statistics.fmean(figures) - statistics.fmean(self.dense.figures)
+        return difference if self.job.lower_is_better else -difference
+
+    def as_good(self, figures: list[float]) -> bool:
+        return self.noise is not None and self.worse(figures) <= self.noise
+
+    def best_static(self, link: str) -> Row | None:
+        good = [
+            row for row in self.static.values() if link in row.seconds and self.as_good(row.figures)
+        ]
+        return min(good, key=lambda row: row.seconds[link], default=None)
+
+    def fastest_to_target(self, link: str) -> Row | None:
+        reached = [row for row in self.static.values() if row.to_target.get(link) is not None]
+        return min(reached, key=lambda row: row.to_target[link], default=None)
+
+
+# --- reading ---
+
+
+def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) -> Setting:
+    seeds = SEEDS if ranks != MANY else (0,)
+    choices = STATIC if ranks != MANY else STATIC_OF_MANY
+    names = POLICIES if ranks != MANY else ("auto",)
+    statics, policies, missing, cells = {}, {}, 0, 0
+    for choice in choices:
+        found = [store.result(static_name(job.name, ranks, choice, seed)) for seed in seeds]
+        cells += len(found)
+        missing += found.count(None)
+        statics[choice] = list(filter(None, found))
+    for policy in names:
+        for link in LINKS:
+            wanted = [seed for seed in seeds_of(policy, link) if seed in seeds]
+            found = [store.result(policy_name(job.name, ranks, policy, link, s)) for s in wanted]
+            cells += len(found)
+            missing += found.count(None)
+            policies.setdefault(policy, {})[link] = list(filter(None, found))
+    dense = [result["figure"] for result in statics["dense"]]
+    noise = statistics.stdev(dense) if len(dense) > 1 else noise_from and noise_from.noise
+    target = target_of(job, statics["dense"])
+    rows = {
+        choice: static_row(job, choice, results, target)
+        for choice, results in statics.items()
+        if results
+    }
+    return Setting(
+        job,
+        ranks,
+        rows.get("dense"),
+        noise,
+        target,
+        rows,
+        {
+            policy: policy_row(policy, by_link, target)
+            for policy, by_link in policies.items()
+            if any(by_link.values())
+        },
+        missing,
+        cells,
+    )
+
+
+def target_of(job: Job, dense: list[dict]) -> float | None:
+    if not dense:
+        return None
+    curve = mean_curve(dense)
+    return min(curve, key=lambda point: abs(point[0] - TARGET_AT * job.steps))[1]
+
+
+def static_row(job: Job, choice: str, results: list[dict], target: float | None) -> Row:
+    row = Row(choice, [r["figure"] for r in results], mean(sent_of(r) for r in results))
+    for link in LINKS:
+        steps = mean_lists(
+            [jobs.seconds_on(link, job.steps, result["step_seconds"]) for result in results]
+        )
+        row.seconds[link], row.steps[link] = sum(steps), steps
+        curve = mean_curve(results)
+        at = [sum(steps[: round(step)]) for step, _ in curve]
+        row.to_target[link] = crossing([loss for _, loss in curve], at, target)
+    return row
+
+
+def policy_row(policy: str, by_link: dict[str, list[dict]], target: float | None) -> Row:
+    every = [result for results in by_link.values() for result in results]
+    if policy in BLIND:  # learns the same everywhere
+        every = by_link[TRAINED_ON] or every
+    row = Row(policy, [r["figure"] for r in every], mean(sent_of(r) for r in every))
+    for link, results in by_link.items():
+        if not results:
+            continue
+        row.seconds[link] = mean(result["seconds"] for result in results)
+        row.figures_on[link] = (
+            row.figures if policy in BLIND else [result["figure"] for result in results]
+        )
+        losses = [loss for _, loss in mean_curve(results)]
+        at = mean_lists([result["seconds_at"] for result in results])
+        row.to_target[link] = crossing(losses, at, target)
+    return row
+
+
+def sent_of(result: dict) -> float:
+    return result["bytes_sent"] / result["dense_bytes"]
+
+
+def mean(values) -> float:
+    return statistics.fmean(values)
+
+
+def mean_lists(lists: list[list[float]]) -> list[float]:
+    return [statistics.fmean(values) for values in zip(*lists, strict=True)]
+
+
+def mean_curve(results: list[dict]) -> list[tuple[float, float]]:
+    return [
+        (points[0][0], mean(loss for _, loss in points))
+        for points in zip(*(result["curve"] for result in results), strict=True)
+    ]
+
+
+def crossing(losses: list[float], seconds: list[float], target: float | None) -> float | None:
+    """When the loss first reached the target, on a line between two evaluations."""
+    if target is None:
+        return None
+    before = None
+    for loss, at in zip(losses, seconds, strict=True):
+        if loss <= target:
+            if before is None or before[0] == loss:
+                return at
+            share = (before[0] - target) / (before[0] - loss)
+            return before[1] + share * (at - before[1])
+        before = (loss, at)
+    return None
+
+
+# --- words ---
+
+
+def figure(job: Job, value: float) -> str:
+    return f"{100 * value:.2f} %" if job.figure == "accuracy" else f"{value:.3f}"
+
+
+def difference(job: Job, value: float) -> str:
+    return f"{100 * value:+.2f}" if job.figure == "accuracy" else f"{value:+.3f}"
+
+
+def unit(job: Job) -> str:
+    return "points" if job.figure == "accuracy" else "bits per character"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def times(value: float) -> str:
+    return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+
+
+# --- the page ---
+
+
+def make_report(store: Store) -> Report:
+    settings = []
+    for job in JOBS.values():
+        few = [read(store, job, ranks) for ranks in RANKS]
+        settings += [*few, read(store, job, MANY, noise_from=few[-1])]
+    report = Report()
+    report.pages["virtual"] = page(store, settings)
+    report.tables["virtual"] = readme_table(settings)
+    report.plots["virtual-auto"] = auto_plot(settings)
+    for setting in settings:
+        if setting.ranks in RANKS:
+            name = f"virtual-{setting.job.name}-{setting.ranks}"
+            report.plots[name] = quality_plot(setting)
+    return report
+
+
+def page(store: Store, settings: list[Setting]) -> str:
+    parts = [
+        "# Every job on every link, in virtual clusters\n",
+        provenance(store.records("virtual/*"), "virtual/*"),
+        f"{sum(s.missing for s in settings)} of {sum(s.cells for s in settings)} cells are "
+        "missing; what needs them is shown as missing.\n",
+        READING,
+        "## `auto` against the fastest static choice that is as good as dense\n",
+        auto_table(settings),
+        "![auto against the best static choice](virtual-auto.svg)\n",
+        summary(settings),
+        "## Time to a target\n",
+        TARGETS,
+        target_table(settings),
+        "## Links that change\n",
+        CHANGES,
+        changing_table(settings),
+        *[section(setting) for setting in settings],
+    ]
+    return "\n".join(parts)
+
+
+READING = f"""What is learned and sent is real: real gradients of N workers through the real
+exchange. **Seconds are modelled**: the link as described, computing as given, overlapped as in a
+real job, and compressing as this machine took it while it trained. Records that policies exchange
+are not in the seconds (they are kept below 2 % of the time).
+
+**Scale.** The models have 0.35 to 0.43 million parameters. Each stands for one of
+{jobs.STANDS_FOR / 1e6:g} million: with S = 25 million / parameters, latency and computing are
+divided by S, the rate stays as named, and all seconds are multiplied by S. So bytes, latency,
+computing and compressing stand in the proportion of the large job. Computing takes {
+    1e3 * jobs.COMPUTE:g} ms a step with {
+    jobs.COMPUTE_RANKS
+} ranks; the global batch is the same for all
+numbers of ranks, so it is 20 ms with 16 and 5 ms with 64. What is not scaled, and speaks against
+compression here: compressing is done by one thread of a CPU, where such computing would be a
+GPU's, its fixed costs count S times, and low rank keeps a larger share of small matrices. C1 and
+C2 are stretched over the steps of a run, about 35 times shorter than in their paper, so that a
+policy has few steps to notice a change.
+
+**As good as dense** is a mean over seeds that is no worse than dense's by more than the standard
+deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing;
+`-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
+`bf16` go by the engine's all-reduce or a tree, whichever is faster. With {MANY} ranks there is
+one seed, a short list of static choices, and the noise is that of 16 ranks.
+"""
+
+TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of
+its steps (mean over seeds). Losses are looked at {jobs.EVALUATIONS} times in a run; in between, a
+line. Static choices that end worse than dense take part: they may still be first at the target.
+"""
+
+CHANGES = """"Best for each phase" is what a job would take that changed without delay to the
+static choice that is fastest in each phase of the link (among those as good as dense throughout):
+no static choice can be faster than that, and where it is not much faster than the best static
+choice, there is nothing to be gained by adapting.
+"""
+
+
+def section(setting: Setting) -> str:
+    job = setting.job
+    title = f"## {job.title}, {setting.ranks} ranks\n"
+    if setting.dense is None:
+        return f"{title}\n{MISSING.capitalize()}: dense has not been trained yet.\n"
+    noise = MISSING if setting.noise is None else difference(job, setting.noise).lstrip("+")
+    intro = (
+        f"{job.steps} steps, global batch {job.global_batch}. Dense ends at "
+        f"{figure(job, statistics.fmean(setting.dense.figures))}, noise {noise} {unit(job)}; "
+        "seconds of the whole run by link. **Bold**: the fastest static choice that is as good as "
+        "dense. LOST: worse than dense by more than the noise.\n"
+    )
+    rows = [row_of(setting, row) for row in setting.static.values()]
+    rows += [row_of(setting, row) for row in setting.policies.values()]
+    header = ["", f"from dense ({unit(job)})", "bytes, of dense", *SHORT_LINKS.values()]
+    plot = f"![quality and time](virtual-{job.name}-{setting.ranks}.svg)\n"
+    return "\n".join([title, intro, table(header, rows), plot if setting.ranks in RANKS else ""])
+
+
+def row_of(setting: Setting, row: Row) -> list[str]:
+    values = []
+    for link in LINKS:
+        best = setting.best_static(link)
+        text = seconds(row.seconds.get(link))
+        values.append(f"**{text}**" if best is row else text)
+    return [row.name, quality(setting, row.figures), f"{row.sent:.3g}", *values]
+
+
+def quality(setting: Setting, figures: list[float]) -> str:
+    worse = setting.worse(figures)
+    text = difference(setting.job, worse if setting.job.lower_is_better else -worse)
+    if setting.noise is None or setting.as_good(figures):
+        return text
+    return f"{text} LOST"
+
+
+@dataclass
+class Verdict:
+    setting: Setting
+    link: str
+    best: Row | None
+    auto: float | None  # seconds
+    ratio: float | None  # to the best static choice
+    holds: bool
+    words: str
+
+
+def verdicts(settings: list[Setting]) -> list[Verdict]:
+    return [verdict(setting, link) for setting in settings for link in LINKS]
+
+
+def verdict(setting: Setting, link: str) -> Verdict:
+    auto = setting.policies.get("auto")
+    mine = auto.seconds.get(link) if auto else None
+    best = setting.best_static(link) if setting.dense and setting.noise is not None else None
+    if mine is None or best is None:
+        return Verdict(setting, link, best, mine, None, False, MISSING)
+    ratio = mine / best.seconds[link]
+    problems = []
+    if not setting.as_good(auto.figures_on[link]):
+        problems.append("LOST quality")
+    if ratio > 1 + CLOSE:
+        problems.append(f"{100 * (ratio - 1):.0f} % slower")
+    words = f"**{', '.join(problems)}**" if problems else ("ahead" if ratio < 1 else "holds")
+    return Verdict(setting, link, best, mine, ratio, not problems, words)
+
+
+def auto_table(settings: list[Setting]) -> str:
+    rows = []
+    for each in verdicts(settings):
+        setting, link = each.setting, each.link
+        place = [f"{setting.job.name}, {setting.ranks} ranks", IN_WORDS[link]]
+        if each.ratio is None:
+            rows.append([*place, *[MISSING] * 7])
+            continue
+        half = min(setting.static[n].seconds[link] for n in ("fp16", "bf16") if n in setting.static)
+        dense = setting.dense.seconds[link]
+        rows.append(
+            [
+                *place,
+                seconds(dense),
+                seconds(half),
+                f"{each.best.name}: {seconds(each.best.seconds[link])}",
+                seconds(each.auto),
+                f"{each.ratio:.2f}",
+                f"{times(dense / each.auto)}, {times(half / each.auto)}",
+                f"{quality(setting, setting.policies['auto'].figures_on[link])}; {each.words}",
+            ]
+        )
+    header = [
+        *("job", "link", "fp32 s", "16 bit s", "best static s", "`auto` s", "of best static"),
+        *("faster than fp32, 16 bit", "from dense; verdict"),
+    ]
+    return table(header, rows)
+
+
+def summary(settings: list[Setting]) -> str:
+    known = [each for each in verdicts(settings) if each.ratio is not None]
+    if not known:
+        return "No cell is complete yet.\n"
+    lost = [e for e in known if "LOST" in e.words]
+    slow = [e for e in known if e.ratio > 1 + CLOSE]
+    return (
+        f"Of {len(known)} cells that are complete `auto` holds in "
+        f"{sum(e.holds for e in known)}: it is within {100 * CLOSE:g} % of the best static choice "
+        f"and as good as dense. It **lost quality in {len(lost)}** and is **more than "
+        f"{100 * CLOSE:g} % slower in {len(slow)}**. It is ahead of every static choice that is as "
+        f"good as dense in {sum(e.ratio < 1 for e in known)}.\n"
+    )
+
+
+def target_table(settings: list[Setting]) -> str:
+    rows = []
+    for setting in settings:
+        for link in LINKS:
+            place = [f"{setting.job.name}, {setting.ranks} ranks", IN_WORDS[link]]
+            best = setting.fastest_to_target(link) if setting.dense else None
+            auto = setting.policies.get("auto")
+            if best is None or auto is None or link not in auto.to_target:
+                rows.append([*place, *[MISSING] * 5])
+                continue
+            rows.append([*place, *target_row(setting, link, best, auto)])
+    header = ["job", "link", "fp32 s", "16 bit s", "first static s", "`auto` s", "of first static"]
+    return table(header, rows)
+
+
+def target_row(setting: Setting, link: str, best: Row, auto: Row) -> list[str]:
+    def reached(row: Row | None) -> str:
+        if row is None:
+            return MISSING
+        return "never" if row.to_target[link] is None else seconds(row.to_target[link])
+
+    halves = [setting.static[n] for n in ("fp16", "bf16") if n in setting.static]
+    half = min(halves, key=lambda row: row.to_target[link] or float("inf"), default=None)
+    mine = auto.to_target[link]
+    ratio = "**never**" if mine is None else against(mine / best.to_target[link])
+    return [
+        reached(setting.dense),
+        reached(half),
+        f"{best.name}: {seconds(best.to_target[link])}",
+        reached(auto),
+        ratio,
+    ]
+
+
+def against(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio > 1 + CLOSE else f"{ratio:.2f}"
+
+
+def changing_table(settings: list[Setting]) -> str:
+    rows = []
+    for setting in settings:
+        for link in CHANGING:
+            each = verdict(setting, link)
+            place = [f"{setting.job.name}, {setting.ranks} ranks", link]
+            if each.ratio is None:
+                rows.append([*place, *[MISSING] * (3 + len(POLICIES))])
+                continue
+            ideal = best_by_phase(setting, link)
+            policies = [
+                seconds(setting.policies[p].seconds.get(link)) if p in setting.policies else MISSING
+                for p in POLICIES
+            ]
+            fastest = min(setting.static.values(), key=lambda row: row.seconds[link])
+            rows.append(
+                [
+                    *place,
+                    f"{fastest.name}: {seconds(fastest.seconds[link])}"
+                    + ("" if setting.as_good(fastest.figures) else " LOST"),
+                    f"{each.best.name}: {seconds(each.best.seconds[link])}",
+                    f"{seconds(ideal)} ({each.best.seconds[link] / ideal:.2f}x)",
+                    *policies,
+                ]
+            )
+    header = [
+        *("job", "link", "fastest static s", "best static s, as good as dense"),
+        "best for each phase",
+        *(f"`{policy}` s" for policy in POLICIES),
+    ]
+    return table(header, rows)
+
+
+def best_by_phase(setting: Setting, link: str) -> float:
+    """Of static choices as good as dense, the fastest in every step."""
+    good = [row for row in setting.static.values() if setting.as_good(row.figures)]
+    every = zip(*(row.steps[link] for row in good), strict=True)
+    return sum(min(step) for step in every)
+
+
+def readme_table(settings: list[Setting]) -> str:
+    """With 16 ranks: what a user asks first."""
+    rows = []
+    for each in verdicts([s for s in settings if s.ranks == 16]):
+        setting, link = each.setting, each.link
+        if each.ratio is None:
+            rows.append([setting.job.title, IN_WORDS[link], *[MISSING] * 5])
+            continue
+        half = min(setting.static[n].seconds[link] for n in ("fp16", "bf16") if n in setting.static)
+        rows.append(
+            [
+                setting.job.title,
+                IN_WORDS[link],
+                times(setting.dense.seconds[link] / each.auto),
+                times(half / each.auto),
+                f"{times(each.best.seconds[link] / each.auto)} ({each.best.name})",
+                quality(setting, setting.policies["auto"].figures_on[link]),
+                each.words,
+            ]
+        )
+    header = ["job", "link", "against fp32", "16 bit", "best static", "from dense", "verdict"]
+    return table(header, rows)
+
+
+# --- plots ---
+
+
+def auto_plot(settings: list[Setting]) -> Plot:
+    points = [
+        [f"{e.setting.job.name}, {e.setting.ranks}", e.link, e.ratio, "LOST" in e.words]
+        for e in verdicts(settings)
+    ]
+    places = list(dict.fromkeys(point[0] for point in points))
+
+    def draw(figure) -> None:
+        axes = figure.add_subplot()
+        for index, link in enumerate(LINKS):
+            mine = [(places.index(p[0]), *p[2:]) for p in points if p[1] == link and p[2]]
+            where = [at + 0.11 * (index - 2.5) for at, *_ in mine]
+            axes.scatter(where, [m[1] for m in mine], s=34, label=SHORT_LINKS[link], zorder=3)
+            lost = [(x, m[1]) for x, m in zip(where, mine, strict=True) if m[2]]
+            axes.scatter(
+                *zip(*lost, strict=True) if lost else ([], []),
+                s=130,
+                marker="x",
+                color="#e03131",
+                zorder=4,
+            )
+        axes.scatter([], [], s=60, marker="x", color="#e03131", label="lost quality")
+        axes.axhline(1, linewidth=1, color="#808080")
+        axes.axhspan(1, 1 + CLOSE, alpha=0.15, color="#2b9348")
+        axes.set_xticks(range(len(places)), places)
+        axes.set_xlabel("job, ranks")
+        axes.set_ylabel("seconds of auto / best static choice")
+        axes.set_title("auto against the fastest static choice as good as dense (below 1: ahead)")
+        axes.legend(ncols=4, loc="best")
+
+    return Plot(draw, points, (10.0, 4.6))
+
+
+def quality_plot(setting: Setting) -> Plot:
+    """Quality against time, a panel for each constant link and C2."""
+    shown = ("25gbit", "1gbit", "100mbit", "wan")
+    data = []
+    if setting.dense is not None:
+        for kind, rows in (("static", setting.static), ("policy", setting.policies)):
+            for row in rows.values():
+                for link in shown:
+                    if link in row.seconds:
+                        worse = setting.worse(row.figures_on.get(link, row.figures))
+                        data.append([kind, row.name, link, row.seconds[link], worse])
+    noise, percent = setting.noise, setting.job.figure == "accuracy"
+    clip = 0.06 if percent else 0.5  # beyond that, points stand at the edge
+
+    def draw(figure) -> None:
+        panels = figure.subplots(1, len(shown), sharey=True)
+        for axes, link in zip(panels, shown, strict=True):
+            for kind, name, where, took, worse in data:
+                if where != link:
+                    continue
+                colour = colour_of(kind, name)
+                height = -min(worse, clip) * (100 if percent else 1)
+                axes.scatter(
+                    [took],
+                    [height],
+                    s=42 if kind == "policy" else 22,
+                    color=colour,
+                    marker="D" if kind == "policy" else "o",
+                    zorder=3,
+                )
+                axes.annotate(
+                    name,
+                    (took, height),
+                    (4, 3),
+                    textcoords="offset points",
+                    fontsize=7.5,
+                    color=colour,
+                )
+            if noise is not None:
+                axes.axhline(
+                    -noise * (100 if percent else 1), linewidth=1, linestyle="--", color="#808080"
+                )
+            axes.set_xscale("log")
+            axes.set_title(SHORT_LINKS[link])
+            axes.set_xlabel("modelled seconds")
+        panels[0].set_ylabel(
+            f"better than dense ({unit(setting.job)}), cut at {-clip * (100 if percent else 1):g}"
+        )
+        figure.suptitle(
+            f"{setting.job.title}, {setting.ranks} ranks: right of the dashed line's height is "
+            "worse than dense by more than the noise"
+        )
+
+    return Plot(draw, [data, noise, setting.job.title, setting.ranks], (15.0, 5.0))
+
+
+def colour_of(kind: str, name: str) -> str:
+    if name == "auto":
+        return "#e8590c"
+    if kind == "policy":
+        return "#9c6ade"
+    return "#2f7ed8" if name in ("dense", "fp16", "bf16") else "#808080"

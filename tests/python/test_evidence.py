@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the evidence is gathered (benchmarks/evidence), with cells that measure nothing; and that
+what the README and docs/evidence show is what was measured."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.evidence import command, tables  # noqa: E402
+from benchmarks.evidence.cell import Cell, all_cells, check, estimate, in_order  # noqa: E402
+from benchmarks.evidence.report import Plot, Report, table  # noqa: E402
+from benchmarks.evidence.store import Store, write_whole  # noqa: E402
+
+
+def note(folder: str, word: str) -> dict:
+    """As a cell: leaves a trace of having run."""
+    with open(Path(folder) / "ran", "a") as file:
+        file.write(f"{word}\n")
+    return {"word": word}
+
+
+def fail() -> dict:
+    raise RuntimeError("no such network")
+
+
+def die() -> dict:
+    os._exit(3)
+
+
+def not_json() -> dict:
+    return {"value": float("nan")}
+
+
+def occupy(folder: str, word: str) -> dict:
+    """As a cell that shares the machine or not: says how many were there at once."""
+    mine = Path(folder) / f"busy-{word}"
+    mine.touch()
+    seen = 0
+    for _ in range(20):
+        seen = max(seen, len(list(Path(folder).glob("busy-*"))))
+        time.sleep(0.01)
+    mine.unlink()
+    return {"seen": seen}
+
+
+def made(folder: Path, name: str, function=note, **options) -> Cell:
+    run = functools.partial(function, str(folder), name)
+    return Cell(name, 1.0, run, **{"quick": False, **options})
+
+
+def ran(folder: Path) -> list[str]:
+    path = folder / "ran"
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.fixture
+def run(tmp_path):
+    store = Store(tmp_path / "cells")
+
+    def call(cells, *arguments):
+        return command.main(["--no-tables", *arguments], cells, store, preload=())
+
+    call.store = store
+    return call
+
+
+def test_results_are_stored_with_what_is_needed_to_repeat_them(run, tmp_path):
+    assert run([made(tmp_path, "a/b/seed3", seed=3)]) == 0
+    record = run.store.read("a/b/seed3")
+    assert record["result"] == {"word": "a/b/seed3"}
+    assert record["seed"] == 3
+    assert record["command"].endswith("--only a/b/seed3")
+    assert record["machine"]["cores"] >= 1 and 0 <= record["machine"]["steal_percent"] <= 100
+    assert set(record) == {
+        *("cell", "command", "seed", "date", "machine", "version", "seconds", "result")
+    }
+
+
+def test_what_has_a_result_is_not_run_again_unless_it_is_asked_for(run, tmp_path):
+    cells = [made(tmp_path, "one"), made(tmp_path, "two")]
+    run(cells, "--only", "one")
+    run(cells)
+    assert ran(tmp_path) == ["one", "two"]
+    run(cells, "--again", "t*")
+    assert ran(tmp_path) == ["one", "two", "two"]
+
+
+def test_a_cell_that_fails_is_reported_and_does_not_stop_the_others(run, tmp_path, capsys):
+    cells = [
+        Cell("bad", 1.0, fail, quick=False),
+        Cell("dead", 1.0, die, quick=False),
+        Cell("odd", 1.0, not_json, quick=False),
+        made(tmp_path, "good"),
+    ]
+    assert run(cells) == 1
+    assert run.store.names() == ["good"]
+    said = capsys.readouterr().err
+    assert "RuntimeError: no such network" in said
+    assert "its process died with exit code 3" in said
+    assert "1 done, 3 failed, 0 left" in said
+
+
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    path.write_text("before")
+
+    def broken(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, "after")
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_seed_0_comes_first_and_what_needs_the_machine_alone_last(tmp_path):
+    cells = [
+        made(tmp_path, "a1", seed=1),
+        made(tmp_path, "alone", exclusive=True),
+        made(tmp_path, "a0"),
+        made(tmp_path, "b0"),
+    ]
+    assert [cell.name for cell in in_order(cells)] == ["a0", "b0", "alone", "a1"]
+    assert estimate(cells, 2) == 2.5
+
+
+def test_exclusive_cells_have_the_machine_for_themselves(run, tmp_path):
+    cells = [made(tmp_path, word, occupy) for word in ("a", "b")]
+    cells += [made(tmp_path, word, occupy, exclusive=True) for word in ("c", "d")]
+    assert run(cells, "--processes", "2") == 0
+    assert run.store.result("c") == run.store.result("d") == {"seen": 1}
+
+
+def test_quick_only_and_budget_leave_cells_out(run, tmp_path):
+    cells = [made(tmp_path, "slow"), made(tmp_path, "swift", quick=True)]
+    run(cells, "--budget", "0")
+    assert ran(tmp_path) == []
+    run(cells, "--quick")
+    assert ran(tmp_path) == ["swift"]
+    assert run(cells, "--only", "nothing") == 2
+
+
+def test_list_runs_nothing(run, tmp_path, capsys):
+    run([made(tmp_path, "one", quick=True)], "--list")
+    assert "quick" in capsys.readouterr().out
+    assert ran(tmp_path) == []
+
+
+INTERRUPTED = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from benchmarks.evidence import command
+from benchmarks.evidence.store import Store
+import test_evidence as here
+folder = Path({folder!r})
+cells = [here.made(folder, "done"), here.made(folder, "long", here.wait_long)]
+if __name__ == "__main__":
+    sys.exit(command.main(["--no-tables", "--processes", "1"], cells, Store(folder / "cells"), ()))
+"""
+
+
+def wait_long(folder: str, word: str) -> dict:
+    Path(folder, "waiting").touch()
+    try:
+        time.sleep(100)
+    finally:
+        Path(folder, "cleaned-up").touch()
+    return {}
+
+
+def test_an_interrupt_ends_cells_in_good_order_and_keeps_what_is_done(tmp_path):
+    script = tmp_path / "script.py"
+    paths = [str(ROOT), str(ROOT / "tests" / "python")]
+    script.write_text(INTERRUPTED.format(paths=paths, folder=str(tmp_path)))
+    process = subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, text=True)
+    for _ in range(3000):
+        if (tmp_path / "waiting").exists():
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "1 done, 0 failed, 1 left, interrupted" in said
+    assert (tmp_path / "cleaned-up").exists()
+    assert Store(tmp_path / "cells").names() == ["done"]
+
+
+# --- tables ---
+
+
+def small_report(value: float) -> Report:
+    def draw(figure):
+        figure.add_subplot().plot([0, 1], [0, value])
+
+    return Report(
+        pages={"page": f"# Page\n\n{value}\n"},
+        plots={"plot": Plot(draw, [0, value], (2.0, 1.0))},
+        tables={"speed": table(["link", "seconds"], [["slow", value]])},
+    )
+
+
+@pytest.fixture
+def documents(tmp_path):
+    folder = tmp_path / "evidence"
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- evidence: speed -->\n<!-- /evidence -->\nafter\n")
+    return {"store": Store(tmp_path / "cells"), "folder": folder, "readme": readme}
+
+
+def test_written_tables_pass_the_check(documents):
+    tables.write(report=small_report(1.5), **documents)
+    assert tables.check(report=small_report(1.5), **documents) == 0
+    assert "| slow | 1.5 |" in documents["readme"].read_text()
+    assert documents["readme"].read_text().startswith("before\n")
+    assert documents["readme"].read_text().endswith("<!-- /evidence -->\nafter\n")
+
+
+@pytest.mark.parametrize("changed", ["README.md", "page.md", "plot.svg"])
+def test_check_sees_a_changed_figure(documents, changed, capsys):
+    tables.write(report=small_report(1.5), **documents)
+    path = documents["readme"] if changed == "README.md" else documents["folder"] / changed
+    path.write_text(path.read_text().replace("1.5", "1.4").replace("<!-- data ", "<!-- data 0"))
+    assert tables.check(report=small_report(1.5), **documents) == 1
+    assert changed in capsys.readouterr().err
+
+
+def test_check_sees_a_changed_result(documents):
+    tables.write(report=small_report(1.5), **documents)
+    assert tables.check(report=small_report(1.6), **documents) == 1
+
+
+def test_a_table_that_nobody_makes_is_named(documents, capsys):
+    documents["readme"].write_text("<!-- evidence: nobody -->\n<!-- /evidence -->\n")
+    documents["folder"].mkdir()
+    assert tables.check(report=Report(), **documents) == 1
+    assert 'no table is called "nobody"' in capsys.readouterr().err
+
+
+# --- what is published ---
+
+
+def test_names_of_cells_are_unique():
+    cell = Cell("twice", 1.0, fail, quick=False)
+    with pytest.raises(ValueError, match="twice"):
+        check([cell, cell])
+    all_cells()  # would raise
+
+
+def test_readme_and_pages_are_what_the_results_say():
+    assert tables.check(Store()) == 0
+
+
+def test_stored_results_belong_to_cells_that_exist():
+    known = {cell.name for cell in all_cells()}
+    assert set(Store().names()) <= known
+
+
+def test_stored_results_are_complete():
+    for path in Store().folder.rglob("*.json"):
+        record = json.loads(path.read_text())
+        assert record["cell"] == path.relative_to(Store().folder).with_suffix("").as_posix()
+        assert record["result"], path
