@@ -119,6 +119,23 @@ TEST(Accordion, GoesBackToTheWeakLevelWhenARateDrops) {
       << decision.reason;
 }
 
+TEST(Accordion, ActsOnADropThatHappensAgainAfterGoingBack) {
+  const auto policy = topk();
+  Story story;
+  for (int i = 0; i < 2; ++i) {
+    story.end_window({{"a", 1}, {"b", 1}, {"c", 1}});
+    ask(*policy, story.next_step());
+  }
+  const Notes notes = policy->remember();
+  Story again = story;
+  story.drop_rate();
+  ASSERT_EQ(ask(*policy, story.next_step()).choice, kWeak);
+  policy->recall(notes);
+  EXPECT_EQ(ask(*policy, again.next_step()).choice, kStrong);
+  again.drop_rate();
+  EXPECT_EQ(ask(*policy, again.next_step()).choice, kWeak);
+}
+
 TEST(Accordion, MayLetOneNormDecideForAll) {
   const auto policy = topk({{"whole", "yes"}});
   Story story;

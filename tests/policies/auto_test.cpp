@@ -213,6 +213,21 @@ TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
   }
 }
 
+TEST(Auto, HearsOfAChangeOfTheNetworkInTheFirstStepAfterARestart) {
+  PretendedJob job("100gbit,10us");
+  const auto policy = sgd();
+  ++job.network_changes;  // one that was heard of before
+  ASSERT_EQ(method_of(job.run(*policy, 100)), "dense");
+  const auto resumed = sgd();
+  resumed->recall(policy->remember());
+  PretendedJob unchanged = job;
+  EXPECT_EQ(unchanged.step(*resumed).reason, "goes on from a saved state");
+  resumed->recall(policy->remember());
+  job.link = parse_link("100mbit,2ms");
+  ++job.network_changes;
+  EXPECT_NE(method_of(job.step(*resumed)), "dense");
+}
+
 TEST(Auto, RemembersWhatDisappointed) {
   PretendedJob job("100mbit,2ms");
   job.backlog = as_measured;

@@ -401,6 +401,68 @@ TEST(Flexible, GoesOnAfterARestartAsIfNothingHadHappened) {
   EXPECT_EQ(resumed->network_changes, 1);
 }
 
+// One deviation is noise until it is seen twice; an alarm of long ago does not make it more.
+TEST(Flexible, TakesNoOldAlarmForANewOneAfterARestart) {
+  const auto policy = flexible();
+  Job job(*policy);
+  job.set_gradient(1);
+  job.set_link(link_of(25, 1));
+  job.alarm();
+  job.steps(3);
+  const Notes notes = policy->remember();
+  for (const bool known : {true, false}) {
+    const auto resumed = flexible();
+    Notes some = notes;
+    if (!known) some.erase("alarms");  // of an earlier version
+    resumed->recall(some);
+    Job goes_on(*resumed);
+    goes_on.set_gradient(1);
+    goes_on.set_link(link_of(1, 1));
+    goes_on.alarm();
+    goes_on.step();
+    EXPECT_EQ(resumed->network_changes, 0) << known;
+    goes_on.step();
+    EXPECT_EQ(resumed->network_changes, 1) << known;
+  }
+}
+
+TEST(Flexible, HearsAnAlarmInTheFirstStepAfterARestart) {
+  const auto policy = flexible();
+  Job job(*policy);
+  job.set_gradient(1);
+  job.set_link(link_of(25, 1));
+  job.steps(3);
+  const auto resumed = flexible();
+  resumed->recall(policy->remember());
+  Job goes_on(*resumed);
+  goes_on.set_gradient(1);
+  goes_on.set_link(link_of(1, 1));
+  goes_on.alarm();
+  goes_on.step();
+  EXPECT_EQ(resumed->network_changes, 1);
+}
+
+// What was learned of the network is not loaded by another number of ranks: alarms count anew.
+TEST(Flexible, TakesFewerAlarmsThanBeforeForNone) {
+  const auto policy = flexible();
+  Job job(*policy);
+  job.set_gradient(1);
+  job.set_link(link_of(25, 1));
+  for (int i = 0; i < 3; ++i) job.alarm();
+  job.steps(3);
+  const auto resumed = flexible();
+  resumed->recall(policy->remember());
+  Job goes_on(*resumed);
+  goes_on.set_gradient(1);
+  goes_on.set_link(link_of(1, 1));
+  goes_on.step();
+  EXPECT_EQ(resumed->network_changes, 0);
+  goes_on.set_link(link_of(0.5, 1));
+  goes_on.alarm();
+  goes_on.step();
+  EXPECT_EQ(resumed->network_changes, 1);
+}
+
 TEST(Flexible, StartsAnewFromNoNotesAndRefusesThoseOfAnotherTable) {
   const auto policy = flexible();
   Job job(*policy);

@@ -118,6 +118,28 @@ TEST_F(Replay, AccumulatesAsManyBatchesAtTheSameRates) {
   EXPECT_EQ(wishes(replay_), recorded);
 }
 
+TEST_F(Replay, WantsTheSameOfTheFirstStepAfterARestart) {
+  {
+    std::ofstream file(path_);
+    Settings growing{.policy = "growing"};
+    growing.make_policy = [] { return std::make_unique<Growing>(false); };
+    growing.trace = [&](std::string_view line) { file << line << '\n' << std::flush; };
+    wishes(growing);
+  }
+  Job job(1, replay_);
+  for (int step = 0; step < 6; ++step) {
+    std::vector<Vectors> buckets = gradients(1, 2);
+    job.step(buckets);
+  }
+  Session resumed({0, 1}, replay_);
+  resumed.load(job.at(0).state());
+  EXPECT_EQ(resumed.batches_per_step(), 4);
+  EXPECT_EQ(resumed.rate_scale(), 1 + 0.1 * 5);
+  State damaged = job.at(0).state();
+  for (auto& [key, note] : damaged.policy) note = {-1};
+  EXPECT_TRUE(fails(Fault::checkpoint, [&] { resumed.load(damaged); }, {"replay step", "damaged"}));
+}
+
 TEST_F(Replay, RanksWhoseTracesThrowAwayOtherResidualsDoNotAgree) {
   std::vector<std::string> fingerprints;
   for (const bool drops : {false, true}) {

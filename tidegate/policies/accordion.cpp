@@ -33,15 +33,8 @@ class Accordion : public Policy {
 
   void begin_step(const Situation& now) override {
     // Only the end of a window and a drop of the learning rate tell it anything new.
-    std::uint64_t drops = drops_;
-    if (now.fresh && now.statistics) {
-      for (const Record& record : now.statistics->ranks) drops = std::max(drops, record.rate_drops);
-    }
-    const std::int64_t window = now.window ? now.window->number : -1;
-    if (drops != drops_ || window != last_window_) decided_.clear();
-    drops_ = drops;
-    last_window_ = window;
-    regime_.observe(now);
+    const std::int64_t windows = regime_.windows();
+    if (regime_.observe(now) || regime_.windows() != windows) decided_.clear();
   }
 
   Decision decide(const Question& question) override {
@@ -147,8 +140,6 @@ class Accordion : public Policy {
   const bool zero_residual_;
   const Choice dense_;
   CriticalRegime regime_;
-  std::int64_t last_window_ = -1;
-  std::uint64_t drops_ = 0;
   std::map<int, Decided> decided_;  // by bucket
 };
 

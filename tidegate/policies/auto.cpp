@@ -133,7 +133,10 @@ class Auto : public Policy {
   void begin_step(const Situation& now) override {
     if (now.ranks == 1) return;
     if (now.fresh && now.statistics) observe(*now.statistics);
-    if (!network_changes_) network_changes_ = now.network_changes;
+    // A job of another size counts them anew.
+    if (!network_changes_ || now.network_changes < *network_changes_) {
+      network_changes_ = now.network_changes;
+    }
     if (!now.network || now.buckets.empty()) return;
     if (const auto why = due(now)) decide_anew(now, *why);
   }
@@ -158,6 +161,7 @@ class Auto : public Policy {
                     plan_->expected.count(), number(plan_->timed),
                     number(plan_->since),    number(plan_->buckets),
                     number(looked_at_),      backlog_};
+    if (network_changes_) notes[kNetworkChanges] = {number(*network_changes_)};
     notes[kTimes] = plan_->times;
     notes[kBacklogs] = plan_->backlogs;
     if (reviewed_) notes[kReviewed].assign(reviewed_->begin(), reviewed_->end());
@@ -194,6 +198,9 @@ class Auto : public Policy {
       for (const auto& row : rows_of(notes, kTimes, 1)) plan_->times.push_back(row[0]);
       for (const auto& row : rows_of(notes, kBacklogs, 1)) plan_->backlogs.push_back(row[0]);
     }
+    for (const auto& row : rows_of(notes, kNetworkChanges, 1)) {
+      network_changes_ = static_cast<std::int64_t>(row[0]);
+    }
     for (const auto& row : rows_of(notes, kReviewed, std::tuple_size_v<Inputs>)) {
       std::ranges::copy(row, reviewed_.emplace().begin());
     }
@@ -204,6 +211,7 @@ class Auto : public Policy {
   static constexpr const char* kTimes = "auto times";
   static constexpr const char* kBacklogs = "auto backlogs";
   static constexpr const char* kReviewed = "auto reviewed";
+  static constexpr const char* kNetworkChanges = "auto network changes";
 
   // What a decision depends on and what changes slowly: while all of it is as it was, so is the
   // outcome.

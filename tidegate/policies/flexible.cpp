@@ -108,7 +108,8 @@ class Flexible : public Policy {
   Needs needs() const override { return {.reacts = true, .speeds = true, .magnitudes = true}; }
 
   void begin_step(const Situation& now) override {
-    alarmed_ = now.network_changes != alarms_;
+    // A job of another size counts them anew.
+    alarmed_ = alarms_ && now.network_changes > *alarms_;
     alarms_ = now.network_changes;
     if (now.step < rules_.warm_up) {
       warm_up(now);
@@ -132,6 +133,7 @@ class Flexible : public Policy {
                    {"gains", gains_},
                    {"gain_changes", gain_changes_.values()},
                    {"times_seen", {static_cast<double>(times_seen_)}}};
+    if (alarms_) notes["alarms"] = {static_cast<double>(*alarms_)};
     if (gain_) notes["gain"] = {*gain_};
     if (present_) notes["collective"] = {static_cast<double>(*present_)};
     // A link that is no number is looked at anew.
@@ -149,6 +151,7 @@ class Flexible : public Policy {
     gain_changes_.clear();
     gain_.reset();
     times_seen_ = 0;
+    alarms_.reset();
     present_.reset();
     if (notes.contains("ratio")) read(notes);  // else of a job that had another policy
     reason_ = concat("resumed with ratio ", ratio_);
@@ -174,6 +177,9 @@ class Flexible : public Policy {
     ratio_ = one("ratio", rules_.range.lowest, solved_ ? rules_.range.highest : 1);
     gain_changes_.set(all("gain_changes", {.least = 0, .most = kWindow, .lowest = 0}));
     times_seen_ = static_cast<int>(one("times_seen", 0, kSeen));
+    if (notes.contains("alarms")) {
+      alarms_ = static_cast<std::int64_t>(one("alarms", 0, kHighestCount));
+    }
     if (notes.contains("gain")) gain_ = one("gain", std::numeric_limits<double>::min(), 1);
     if (notes.contains("link")) {
       const std::vector<double>& link = all("link", {.least = 2, .most = 2, .lowest = 0});
@@ -316,8 +322,8 @@ class Flexible : public Policy {
 
   bool solved_ = false;
   std::optional<Link> solved_for_;
-  int times_seen_ = 0;  // looks at the network in which the link was another
-  std::int64_t alarms_ = 0;
+  int times_seen_ = 0;                  // looks at the network in which the link was another
+  std::optional<std::int64_t> alarms_;  // of the network, when a step last began
   bool alarmed_ = false;
 
   std::vector<double> gains_;   // of candidates_

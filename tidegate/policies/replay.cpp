@@ -5,6 +5,7 @@
 
 #include "tidegate/base/error.h"
 #include "tidegate/base/hash.h"
+#include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/policies/trace_json.h"
 #include "tidegate/policies/trace_reader.h"
@@ -57,8 +58,18 @@ class Replay : public Policy {
   double rate_scale() const override { return next_after(step_).rate_scale; }
   Needs needs() const override { return {.by_host = by_host_}; }
   std::string fingerprint() const override { return concat(" (decisions ", hash_, ")"); }
+  // For what is wanted of the first step of a job that is resumed.
+  Notes remember() const override { return {{kStep, {static_cast<double>(step_)}}}; }
+  void recall(const Notes& notes) override {
+    step_ = 0;
+    if (!notes.contains(kStep)) return;  // of a job that had another policy
+    const NoteBounds bounds{.lowest = 0, .highest = kHighestCount};
+    step_ = static_cast<std::int64_t>(read_note(notes, kStep, "replay", bounds).front());
+  }
 
  private:
+  static constexpr const char* kStep = "replay step";
+
   // What is wanted of the step after one.
   struct Next {
     int batches = 1;
