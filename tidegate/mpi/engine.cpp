@@ -65,6 +65,36 @@ Topology all_apart(MPI_Comm ranks) {
   return Topology(place_in(ranks).ranks);
 }
 
+// Asks `finished` until it says yes; false once the time is up.
+template <typename Finished>
+bool poll(const Finished& finished, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (int polls = 1; !finished(); ++polls) {
+    if (polls < kEagerPolls) continue;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+// Until all ranks have come to set `what` up. MPI makes communicators by calls that block for as
+// long as a rank is missing; with all ranks here they have nothing to wait for.
+void meet(MPI_Comm ranks, const Place& place, std::chrono::milliseconds timeout, const char* what) {
+  MPI_Request all_are_here = MPI_REQUEST_NULL;
+  check_setup(MPI_Ibarrier(ranks, &all_are_here), "MPI_Ibarrier");
+  const auto finished = [&] {
+    int done = 0;
+    check_setup(MPI_Test(&all_are_here, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  };
+  if (poll(finished, timeout)) return;
+  job_is_lost = true;
+  fail(Fault::timeout, "rank ", place.rank, " of ", place.ranks, " waited ", timeout.count(),
+       " ms in ", what, ", and not all ranks have come: every rank of the communicator must call ",
+       "it, in the same order. End the job (MpiRuntime does, when it goes out of scope) and look ",
+       "at the output of the others");
+}
+
 // Errors in it are returned, so that they can be thrown.
 MPI_Comm own_copy(MPI_Comm ranks) {
   MPI_Comm copy = MPI_COMM_NULL;
@@ -121,9 +151,10 @@ void MpiRuntime::abort(int exit_code) {
   std::abort();  // MPI_Abort does not return, but is not declared so
 }
 
-Topology find_hosts(MPI_Comm ranks) {
+Topology find_hosts(MPI_Comm ranks, std::chrono::milliseconds timeout) {
   check_running();
   const Place place = place_in(ranks);
+  meet(ranks, place, timeout, "find_hosts");
   MPI_Comm host = MPI_COMM_NULL;
   check_setup(MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
               "MPI_Comm_split_type");
@@ -147,6 +178,7 @@ MpiEngine::MpiEngine(MPI_Comm ranks, Topology topology, std::chrono::millisecond
     fail(Fault::config, "a topology of ", topology_.ranks(), " ranks for a communicator of ",
          place_.ranks);
   }
+  meet(ranks, place_, timeout_, "MpiEngine's constructor");
   const MPI_Comm all = own_copy(ranks);
   const int rank = place_.rank;
   groups_ = {all, split(all, topology_.leader(rank), rank),
@@ -247,12 +279,8 @@ void MpiEngine::wait(Operation operation) {
     fail(Fault::config, "rank ", place_.rank, " waits for operation ", operation,
          ", which was not started or has been waited for already");
   }
-  const auto deadline = std::chrono::steady_clock::now() + timeout_;
-  for (int polls = 1; !finished(found->second); ++polls) {
-    if (polls < kEagerPolls) continue;
-    if (gave_up_ || std::chrono::steady_clock::now() > deadline) give_up(found->second);
-    std::this_thread::sleep_for(kPause);
-  }
+  const auto patience = gave_up_ ? std::chrono::milliseconds(0) : timeout_;
+  if (!poll([&] { return finished(found->second); }, patience)) give_up(found->second);
   pending_.erase(found);
 }
 

@@ -35,15 +35,13 @@ class MpiRuntime {
   [[noreturn]] static void abort(int exit_code);
 };
 
-// Which ranks share memory, and so a host. Collective.
-Topology find_hosts(MPI_Comm ranks);
-
 class MpiEngine : public Engine {
  public:
   static constexpr std::chrono::milliseconds kPatience = std::chrono::minutes(5);
 
   // The ranks of `ranks`, in communicators of the engine's own: the caller may go on using his.
-  // Collective. Used by one thread at a time. Without a topology every rank has a host of its own.
+  // Collective: Error{timeout} if a rank does not come, as after wait(). Used by one thread at a
+  // time. Without a topology every rank has a host of its own.
   explicit MpiEngine(MPI_Comm ranks, std::chrono::milliseconds timeout = kPatience);
   MpiEngine(MPI_Comm ranks, Topology topology, std::chrono::milliseconds timeout = kPatience);
   // Before MPI_Finalize. Collective, unless an operation is pending.
@@ -94,5 +92,8 @@ class MpiEngine : public Engine {
   std::map<Operation, Pending> pending_;
   bool gave_up_ = false;
 };
+
+// Which ranks share memory, and so a host. Collective; Error{timeout} as in the constructor.
+Topology find_hosts(MPI_Comm ranks, std::chrono::milliseconds timeout = MpiEngine::kPatience);
 
 }  // namespace tidegate
