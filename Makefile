@@ -23,8 +23,8 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz demo bench \
-  evidence faults soak lint format clean
+.PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz docs demo \
+  bench evidence faults soak lint format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -98,6 +98,10 @@ check-all: test test-all sanitize ## all tests, all sanitizers over the whole C+
 
 fuzz: ## run every fuzz target with libFuzzer, a minute each; needs clang (tools/fuzz.sh for more)
 	@tools/fuzz.sh 60
+
+docs: package ## build the documentation as a site, build/site/index.html; broken links are errors
+	@tools/setup.sh --all
+	@$(VENV)/python tools/docs/build_site.py
 
 demo: package ## show what Tidegate does, on this machine
 	@$(VENV)/tidegate demo

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: Debian packages, and the Python packages in .venv.
 # Run by make before everything else, so it is quick when nothing is missing. With --all also what
-# `make test-all` needs.
+# `make test-all` and `make docs` need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -66,12 +66,12 @@ install_python_packages() {
   echo "$wanted" >.venv/.requirements
 }
 
-# Trainers, which only `make test-all` uses: tools/setup.sh --all.
-install_trainers() {
+# Trainers and mkdocs, which only `make test-all` and `make docs` use: tools/setup.sh --all.
+install_all() {
   local wanted
   wanted=$(sha256sum <tools/requirements-all.txt)
   [[ $wanted == "$(cat .venv/.requirements-all 2>/dev/null)" ]] && return
-  echo "setup: installing trainers into .venv"
+  echo "setup: installing trainers and mkdocs into .venv"
   .venv/bin/python -m pip install -qq --disable-pip-version-check -r tools/requirements-all.txt
   echo "$wanted" >.venv/.requirements-all
 }
@@ -83,5 +83,5 @@ else
 fi
 install_python_packages
 if [[ ${1:-} == --all ]]; then
-  install_trainers
+  install_all
 fi

@@ -34,6 +34,8 @@ class Tried:
 
 @dataclass
 class Exploration:
+    """What `explore` has found."""
+
     tried: list[Tried]  # by ascending ratio
 
     def best_ratio(self, *, compressing: bool = True, **weights: float) -> float:

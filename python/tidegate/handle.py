@@ -116,7 +116,8 @@ def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.
 
 
 class Handle:
-    """What `tidegate.attach` returns."""
+    """What `tidegate.attach` returns. `label` and `optimizer` are those it was given; `disabled`
+    says that TIDEGATE_DISABLE=1 has turned everything off."""
 
     disabled = False
 
@@ -286,14 +287,17 @@ class Handle:
 
     @property
     def rank(self) -> int:
+        """Of this process, among those that share the model."""
         return self._engine.rank
 
     @property
     def ranks(self) -> int:
+        """How many processes share the model."""
         return self._engine.ranks
 
     @property
     def attached(self) -> bool:
+        """Whether gradients still go through Tidegate: until `detach`."""
         return not self._closed
 
     # --- between two steps ---
@@ -346,6 +350,7 @@ class Handle:
     # --- the autograd thread ---
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
+        """What DDP calls for every bucket; `tidegate.comm_hook` has it as a pair with its state."""
         if self._closed or self._paused:
             return average_densely(bucket, self._parent)
         rates = None

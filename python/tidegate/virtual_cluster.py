@@ -55,9 +55,11 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
+        """Bytes sent, of those that dense fp32 would have sent."""
         return self.bytes_sent / self.dense_bytes if self.dense_bytes else 1.0
 
     def as_dict(self) -> dict:
+        """All of it, for JSON."""
         return {**asdict(self), "ratio": self.ratio}
 
 

@@ -37,8 +37,9 @@
 
 namespace tidegate {
 
+// What a session is asked to do: the same on all ranks, but for what is written where.
 struct Settings {
-  std::string policy = "fixed";
+  std::string policy = "fixed";  // a row of policies()
   Options options = {{"method", "dense"}};
   // The user's own policy instead of a row of the table; `policy` is its name then.
   std::function<std::unique_ptr<Policy>()> make_policy;
@@ -46,10 +47,10 @@ struct Settings {
   std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
   int depth = 2;                     // buckets in flight with rounds still to come
   int threads = 1;                   // that compress, with the one that drives the session
-  std::string label;
-  std::string emulated;   // the link that times are emulated for, if they are
-  bool modelled = false;  // `clock` runs in modelled time
-  TraceSink trace;        // empty = no trace
+  std::string label;                 // for the trace
+  std::string emulated;              // the link that times are emulated for, if they are
+  bool modelled = false;             // `clock` runs in modelled time
+  TraceSink trace;                   // empty = no trace
   // Asked between steps: whether the trace goes on in another part, which begins with all that a
   // reader has to know. Empty = never.
   std::function<bool()> turn_trace_over;
@@ -156,14 +157,15 @@ class Session {
   // nothing: after an Error{checkpoint} the session is as it was.
   void load(const State& state);
 
-  // For the trace: the driver ran into an error; the job has come to its end.
   // For the trace: what the user says of a step, by default of the last one that is finished.
   void log(const UserFigures& figures, std::optional<std::int64_t> step = {});
+  // For the trace: the driver ran into an error.
   void note_fault(const Error& error);
   // Likewise: some rank keeps the others waiting, which is no error yet.
   void note_slow(std::string_view text);
   // Sentences for the user since the last call; the same on all ranks.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  // For the trace: the job has come to its end.
   void note_end();
 
  private:

@@ -84,9 +84,11 @@ class ShardedHandle:
         module.set_all_reduce_hook(hook)
 
     def stats(self) -> dict:
+        """As `Handle.stats`, of the shards of this rank."""
         return self._handle.stats()
 
     def end_epoch(self) -> None:
+        """As `Handle.end_epoch`."""
         self._handle.end_epoch()
 
     def state_dict(self) -> dict:
@@ -95,6 +97,7 @@ class ShardedHandle:
         return {self._shard: self._handle.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
+        """Takes back what `state_dict` gave in this same process."""
         if self._shard not in state:
             raise Error(
                 "checkpoint",
