@@ -41,8 +41,8 @@ JOBS = {
     job.name: job
     for job in (
         Job("cnn", "Fashion-MNIST, CNN, SGD", 400, 128, "accuracy", "%", False),
-        Job("gpt", "characters, GPT, AdamW", 250, 64, "bits_per_character", "bits", True),
-        Job("lstm", "characters, LSTM, SGD", 250, 64, "bits_per_character", "bits", True),
+        Job("gpt", "characters, GPT, AdamW", 220, 64, "bits_per_character", "bits", True),
+        Job("lstm", "characters, LSTM, SGD", 220, 64, "bits_per_character", "bits", True),
     )
 }
 

@@ -50,8 +50,8 @@ REPEATED = {
 # Seconds of a run: measured with two at a time.
 TRAINING = {
     "cnn": {4: 16, 16: 30, 64: 95},
-    "gpt": {4: 22, 16: 33, 64: 90},
-    "lstm": {4: 22, 16: 38, 64: 100},
+    "gpt": {4: 20, 16: 29, 64: 80},
+    "lstm": {4: 20, 16: 34, 64: 90},
 }
 TIMING = {4: 3, 16: 8, 64: 40}
 
