@@ -19,7 +19,7 @@ class Cell:
                function that can be imported, or a functools.partial of one
     quick      part of --quick
     exclusive  needs the machine for itself; others run two at a time
-    seed       cells of seed 0 run first
+    seed       of all cells that share the first part of their names, the first seed runs first
     """
 
     name: str
@@ -49,8 +49,16 @@ def check(cells: list[Cell]) -> list[Cell]:
 
 
 def in_order(cells: list[Cell]) -> list[Cell]:
-    """Seed 0 of everything first; of one seed, those that need the machine for themselves last."""
-    return sorted(cells, key=lambda cell: (cell.seed, cell.exclusive))
+    """The first seed of everything first; of one seed, what needs the machine for itself last."""
+    seeds: dict[str, set[int]] = {}
+    for cell in cells:
+        seeds.setdefault(family(cell), set()).add(cell.seed)
+    turns = {name: sorted(found) for name, found in seeds.items()}
+    return sorted(cells, key=lambda cell: (turns[family(cell)].index(cell.seed), cell.exclusive))
+
+
+def family(cell: Cell) -> str:
+    return cell.name.partition("/")[0]
 
 
 def estimate(cells: Sequence[Cell], processes: int) -> float:

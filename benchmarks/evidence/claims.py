@@ -13,11 +13,10 @@ from functools import partial
 
 from . import jobs
 from .cell import Cell
-from .jobs import JOBS
+from .jobs import JOBS, SEEDS
 from .report import Report
 from .store import ROOT, Store
 
-SEEDS = (0, 1, 2)
 CNN = JOBS["cnn"]
 LINK = "100mbit"
 
@@ -99,15 +98,15 @@ def cells() -> list[Cell]:
     ]
     for seed in SEEDS:
         for name, policy in ACCORDION.items():
-            quick = seed == 0 and name in ("powersgd-4", "powersgd-1", "accordion")
+            quick = seed == SEEDS[0] and name in ("powersgd-4", "powersgd-1", "accordion")
             made.append(cell(f"accordion/{name}", 18, with_drops, policy, seed, quick))
         for name in BATCHES:
             made.append(cell(f"batch/{name}", 32, with_batches, name, seed, False))
         for name, policy in GRAVAC.items():
-            quick = seed == 0 and name == "gravac-0.9"
+            quick = seed == SEEDS[0] and name == "gravac-0.9"
             made.append(cell(f"gravac/{name}", 14, plainly, policy, seed, quick))
         for name, policy in ROOTS.items():
-            quick = seed == 0 and name in SKEWED
+            quick = seed == SEEDS[0] and name in SKEWED
             made.append(cell(f"roots/{name}", 20, by_roots, policy, seed, quick))
         for name in ("dense", *SKEWED):
             policy = ROOTS.get(name, "fixed:method=dense")

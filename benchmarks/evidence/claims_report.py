@@ -18,10 +18,10 @@ from .claims import (
     PAPER_MODELS,
     ROOTS,
     SAMPLES,
-    SEEDS,
     SKEWED,
     STEPS,
 )
+from .jobs import SEEDS
 from .report import MISSING, Plot, Report, provenance, table
 from .store import Store
 from .virtual import POLICIES, policy_name, static_name

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 STANDS_FOR = 25e6  # parameters
 COMPUTE = 0.08  # seconds of forward and backward with so many ranks:
 COMPUTE_RANKS = 4
+# Constants of `auto` were chosen and judged on seeds 0 to 49 (docs/POLICIES.md): not on these.
+SEEDS = (60, 61, 62)
 EVALUATIONS = 20  # of a run, for its curve
 TIMED = 20  # steps of a static choice on every link
 
@@ -39,8 +41,8 @@ JOBS = {
     job.name: job
     for job in (
         Job("cnn", "Fashion-MNIST, CNN, SGD", 400, 128, "accuracy", "%", False),
-        Job("gpt", "characters, GPT, AdamW", 250, 64, "bits_per_character", "bits", True),
-        Job("lstm", "characters, LSTM, SGD", 250, 64, "bits_per_character", "bits", True),
+        Job("gpt", "characters, GPT, AdamW", 220, 64, "bits_per_character", "bits", True),
+        Job("lstm", "characters, LSTM, SGD", 220, 64, "bits_per_character", "bits", True),
     )
 }
 

@@ -128,7 +128,7 @@ def version() -> str:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", *sources)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return f"{head}, changed" if changed else head
+    return f"{head}+changes" if changed else head
 
 
 def git(*arguments: str) -> str:

@@ -5,15 +5,16 @@ import statistics
 from dataclasses import dataclass, field
 
 from . import jobs
-from .jobs import CHANGING, IN_WORDS, JOBS, LINKS, Job
+from .jobs import CHANGING, IN_WORDS, JOBS, LINKS, SEEDS, Job
+from .plots import COLOURS, GREY
 from .report import MISSING, Plot, Report, provenance, table
 from .store import Store
 from .virtual import (
     BLIND,
     MANY,
+    PLAIN,
     POLICIES,
     RANKS,
-    SEEDS,
     STATIC,
     STATIC_OF_MANY,
     TRAINED_ON,
@@ -23,7 +24,9 @@ from .virtual import (
 )
 
 TARGET_AT = 0.8  # of dense's steps: the held-out loss there is the target
+ASSUMED = 0.005  # as in `tidegate simulate`
 CLOSE = 0.05  # auto may take so much longer than the best static choice
+RED = "#e03131"
 SHORT_LINKS = {
     "25gbit": "25 Gbit/s",
     "1gbit": "1 Gbit/s",
@@ -55,6 +58,7 @@ class Setting:
     ranks: int
     dense: Row | None
     noise: float | None  # standard deviation of dense over seeds
+    assumed: bool  # noise of one seed is not known: ASSUMED of the figure
     target: float | None  # held-out loss
     static: dict[str, Row]
     policies: dict[str, Row]
@@ -84,7 +88,7 @@ class Setting:
 
 
 def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) -> Setting:
-    seeds = SEEDS if ranks != MANY else (0,)
+    seeds = SEEDS if ranks != MANY else SEEDS[:1]
     choices = STATIC if ranks != MANY else STATIC_OF_MANY
     names = POLICIES if ranks != MANY else ("auto",)
     statics, policies, missing, cells = {}, {}, 0, 0
@@ -102,6 +106,9 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
             policies.setdefault(policy, {})[link] = list(filter(None, found))
     dense = [result["figure"] for result in statics["dense"]]
     noise = statistics.stdev(dense) if len(dense) > 1 else noise_from and noise_from.noise
+    assumed = len(dense) < 2 and (noise is None or noise_from.assumed)
+    if noise is None and dense:
+        noise = ASSUMED * dense[0]
     target = target_of(job, statics["dense"])
     rows = {
         choice: static_row(job, choice, results, target)
@@ -113,6 +120,7 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
         ranks,
         rows.get("dense"),
         noise,
+        assumed,
         target,
         rows,
         {
@@ -285,7 +293,8 @@ policy has few steps to notice a change.
 deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing;
 `-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
 `bf16` go by the engine's all-reduce or a tree, whichever is faster. With {MANY} ranks there is
-one seed, a short list of static choices, and the noise is that of 16 ranks.
+one seed, a short list of static choices, and the noise is that of 16 ranks. Where dense has one
+result only, half a per cent of it stands for the noise.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of
@@ -305,7 +314,9 @@ def section(setting: Setting) -> str:
     title = f"## {job.title}, {setting.ranks} ranks\n"
     if setting.dense is None:
         return f"{title}\n{MISSING.capitalize()}: dense has not been trained yet.\n"
-    noise = MISSING if setting.noise is None else difference(job, setting.noise).lstrip("+")
+    noise = difference(job, setting.noise).lstrip("+")
+    if setting.assumed:
+        noise = f"taken to be {noise} (one seed)"
     intro = (
         f"{job.steps} steps, global batch {job.global_batch}. Dense ends at "
         f"{figure(job, statistics.fmean(setting.dense.figures))}, noise {noise} {unit(job)}; "
@@ -331,9 +342,7 @@ def row_of(setting: Setting, row: Row) -> list[str]:
 def quality(setting: Setting, figures: list[float]) -> str:
     worse = setting.worse(figures)
     text = difference(setting.job, worse if setting.job.lower_is_better else -worse)
-    if setting.noise is None or setting.as_good(figures):
-        return text
-    return f"{text} LOST"
+    return text if setting.as_good(figures) else f"{text} LOST"
 
 
 @dataclass
@@ -355,7 +364,8 @@ def verdict(setting: Setting, link: str) -> Verdict:
     auto = setting.policies.get("auto")
     mine = auto.seconds.get(link) if auto else None
     best = setting.best_static(link) if setting.dense and setting.noise is not None else None
-    if mine is None or best is None:
+    halves = {"fp16", "bf16"} & setting.static.keys()
+    if mine is None or best is None or not halves:
         return Verdict(setting, link, best, mine, None, False, MISSING)
     ratio = mine / best.seconds[link]
     problems = []
@@ -375,7 +385,7 @@ def auto_table(settings: list[Setting]) -> str:
         if each.ratio is None:
             rows.append([*place, *[MISSING] * 7])
             continue
-        half = min(setting.static[n].seconds[link] for n in ("fp16", "bf16") if n in setting.static)
+        half = half_of(setting, link)
         dense = setting.dense.seconds[link]
         rows.append(
             [
@@ -393,7 +403,20 @@ def auto_table(settings: list[Setting]) -> str:
         *("job", "link", "fp32 s", "16 bit s", "best static s", "`auto` s", "of best static"),
         *("faster than fp32, 16 bit", "from dense; verdict"),
     ]
-    return table(header, rows)
+    return table(header, merged(rows))
+
+
+def merged(rows: list[list[str]]) -> list[list[str]]:
+    """All links of a job in one line where all are missing."""
+    found, kept = {}, []
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    for place, mine in found.items():
+        if all(set(row[2:]) == {MISSING} for row in mine):
+            kept.append([place, "all", *mine[0][2:]])
+        else:
+            kept += mine
+    return kept
 
 
 def summary(settings: list[Setting]) -> str:
@@ -423,7 +446,7 @@ def target_table(settings: list[Setting]) -> str:
                 continue
             rows.append([*place, *target_row(setting, link, best, auto)])
     header = ["job", "link", "fp32 s", "16 bit s", "first static s", "`auto` s", "of first static"]
-    return table(header, rows)
+    return table(header, merged(rows))
 
 
 def target_row(setting: Setting, link: str, best: Row, auto: Row) -> list[str]:
@@ -479,7 +502,7 @@ def changing_table(settings: list[Setting]) -> str:
         "best for each phase",
         *(f"`{policy}` s" for policy in POLICIES),
     ]
-    return table(header, rows)
+    return table(header, merged(rows))
 
 
 def best_by_phase(setting: Setting, link: str) -> float:
@@ -490,27 +513,28 @@ def best_by_phase(setting: Setting, link: str) -> float:
 
 
 def readme_table(settings: list[Setting]) -> str:
-    """With 16 ranks: what a user asks first."""
-    rows = []
-    for each in verdicts([s for s in settings if s.ranks == 16]):
-        setting, link = each.setting, each.link
-        if each.ratio is None:
-            rows.append([setting.job.title, IN_WORDS[link], *[MISSING] * 5])
-            continue
-        half = min(setting.static[n].seconds[link] for n in ("fp16", "bf16") if n in setting.static)
-        rows.append(
-            [
-                setting.job.title,
-                IN_WORDS[link],
-                times(setting.dense.seconds[link] / each.auto),
-                times(half / each.auto),
-                f"{times(each.best.seconds[link] / each.auto)} ({each.best.name})",
-                quality(setting, setting.policies["auto"].figures_on[link]),
-                each.words,
-            ]
-        )
-    header = ["job", "link", "against fp32", "16 bit", "best static", "from dense", "verdict"]
-    return table(header, rows)
+    """With 16 ranks: what a user asks first. Links down, jobs across."""
+    chosen = [setting for setting in settings if setting.ranks == 16]
+    rows = [
+        [IN_WORDS[link], *(readme_entry(verdict(setting, link)) for setting in chosen)]
+        for link in LINKS
+    ]
+    return table(["link, 16 ranks", *(setting.job.title for setting in chosen)], rows)
+
+
+def readme_entry(each: Verdict) -> str:
+    if each.ratio is None:
+        return MISSING
+    setting, link = each.setting, each.link
+    rivals = (setting.dense.seconds[link], half_of(setting, link))
+    gains = ", ".join(times(rival / each.auto) for rival in rivals)
+    entry = f"{gains}; {each.ratio:.2f} of {each.best.name}"
+    return entry if each.holds else f"{entry}: {each.words}"
+
+
+def half_of(setting: Setting, link: str) -> float:
+    """Seconds with 16 bits an element: fp16 or bf16."""
+    return min(setting.static[n].seconds[link] for n in ("fp16", "bf16") if n in setting.static)
 
 
 # --- plots ---
@@ -530,84 +554,89 @@ def auto_plot(settings: list[Setting]) -> Plot:
             where = [at + 0.11 * (index - 2.5) for at, *_ in mine]
             axes.scatter(where, [m[1] for m in mine], s=34, label=SHORT_LINKS[link], zorder=3)
             lost = [(x, m[1]) for x, m in zip(where, mine, strict=True) if m[2]]
-            axes.scatter(
-                *zip(*lost, strict=True) if lost else ([], []),
-                s=130,
-                marker="x",
-                color="#e03131",
-                zorder=4,
-            )
-        axes.scatter([], [], s=60, marker="x", color="#e03131", label="lost quality")
-        axes.axhline(1, linewidth=1, color="#808080")
+            for x, y in lost:
+                axes.scatter([x], [y], s=130, marker="x", color=RED, zorder=4)
+        axes.scatter([], [], s=60, marker="x", color=RED, label="lost quality")
+        axes.axhline(1, linewidth=1, color=GREY)
         axes.axhspan(1, 1 + CLOSE, alpha=0.15, color="#2b9348")
         axes.set_xticks(range(len(places)), places)
+        axes.set_xlim(-0.5, len(places) - 0.5)
         axes.set_xlabel("job, ranks")
         axes.set_ylabel("seconds of auto / best static choice")
-        axes.set_title("auto against the fastest static choice as good as dense (below 1: ahead)")
-        axes.legend(ncols=4, loc="best")
+        figure.suptitle("auto against the fastest static choice as good as dense (below 1: ahead)")
+        figure.legend(ncols=7, loc="outside lower center")
 
-    return Plot(draw, points, (10.0, 4.6))
+    return Plot(draw, points, (10.0, 4.8))
 
 
 def quality_plot(setting: Setting) -> Plot:
-    """Quality against time, a panel for each constant link and C2."""
-    shown = ("25gbit", "1gbit", "100mbit", "wan")
+    """Quality against time, a panel for each constant link."""
+    shown = tuple(jobs.CONSTANT)
+    factor = 100 if setting.job.figure == "accuracy" else 1
     data = []
     if setting.dense is not None:
         for kind, rows in (("static", setting.static), ("policy", setting.policies)):
             for row in rows.values():
                 for link in shown:
                     if link in row.seconds:
-                        worse = setting.worse(row.figures_on.get(link, row.figures))
+                        worse = factor * setting.worse(row.figures_on.get(link, row.figures))
                         data.append([kind, row.name, link, row.seconds[link], worse])
-    noise, percent = setting.noise, setting.job.figure == "accuracy"
-    clip = 0.06 if percent else 0.5  # beyond that, points stand at the edge
+    noise = None if setting.noise is None else factor * setting.noise
+    lowest = 4.0 if factor == 100 else 0.5  # points further down stand at the edge
 
     def draw(figure) -> None:
         panels = figure.subplots(1, len(shown), sharey=True)
         for axes, link in zip(panels, shown, strict=True):
-            for kind, name, where, took, worse in data:
-                if where != link:
-                    continue
-                colour = colour_of(kind, name)
-                height = -min(worse, clip) * (100 if percent else 1)
-                axes.scatter(
-                    [took],
-                    [height],
-                    s=42 if kind == "policy" else 22,
-                    color=colour,
-                    marker="D" if kind == "policy" else "o",
-                    zorder=3,
-                )
-                axes.annotate(
-                    name,
-                    (took, height),
-                    (4, 3),
-                    textcoords="offset points",
-                    fontsize=7.5,
-                    color=colour,
-                )
+            mine = [(*point[:2], *point[3:]) for point in data if point[2] == link]
+            draw_panel(axes, mine, lowest)
             if noise is not None:
-                axes.axhline(
-                    -noise * (100 if percent else 1), linewidth=1, linestyle="--", color="#808080"
-                )
-            axes.set_xscale("log")
+                axes.axhline(-noise, linewidth=1, linestyle="--", color=GREY)
             axes.set_title(SHORT_LINKS[link])
             axes.set_xlabel("modelled seconds")
-        panels[0].set_ylabel(
-            f"better than dense ({unit(setting.job)}), cut at {-clip * (100 if percent else 1):g}"
-        )
+        panels[0].set_ylabel(f"better than dense ({unit(setting.job)}), cut at {-lowest:g}")
         figure.suptitle(
-            f"{setting.job.title}, {setting.ranks} ranks: right of the dashed line's height is "
-            "worse than dense by more than the noise"
+            f"{setting.job.title}, {setting.ranks} ranks. Below the dashed line: worse than dense "
+            "by more than the noise. Further left: faster"
         )
 
     return Plot(draw, [data, noise, setting.job.title, setting.ranks], (15.0, 5.0))
 
 
+def draw_panel(axes, points: list[tuple[str, str, float, float]], lowest: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for kind, name, took, worse in points:
+        colour = colour_of(kind, name)
+        height = -min(worse, lowest)
+        diamond = kind == "policy"
+        axes.scatter(
+            [took],
+            [height],
+            s=44 if diamond else 20,
+            color=colour,
+            marker="Do"[not diamond],
+            zorder=3,
+        )
+        on_front = not any(t < took and w <= worse for _, _, t, w in points)
+        if diamond or on_front or name in PLAIN:
+            axes.annotate(
+                name, (took, height), (4, 4), textcoords="offset points", fontsize=8, color=colour
+            )
+    axes.set_xscale("log")
+    if points:
+        axes.margins(x=0.18)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def short(value: float) -> str:
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+
+
 def colour_of(kind: str, name: str) -> str:
     if name == "auto":
-        return "#e8590c"
+        return COLOURS[1]
     if kind == "policy":
-        return "#9c6ade"
-    return "#2f7ed8" if name in ("dense", "fp16", "bf16") else "#808080"
+        return COLOURS[4]
+    return COLOURS[0] if name in PLAIN else GREY

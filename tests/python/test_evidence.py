@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -16,10 +17,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.evidence import command, tables  # noqa: E402
+from benchmarks.evidence import claims_report, command, jobs, tables, virtual_report  # noqa: E402
 from benchmarks.evidence.cell import Cell, all_cells, check, estimate, in_order  # noqa: E402
 from benchmarks.evidence.report import Plot, Report, table  # noqa: E402
 from benchmarks.evidence.store import Store, write_whole  # noqa: E402
+from benchmarks.evidence.virtual_report import crossing  # noqa: E402
 
 
 def note(folder: str, word: str) -> dict:
@@ -124,14 +126,14 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_seed_0_comes_first_and_what_needs_the_machine_alone_last(tmp_path):
+def test_the_first_seed_comes_first_and_what_needs_the_machine_alone_last(tmp_path):
     cells = [
-        made(tmp_path, "a1", seed=1),
-        made(tmp_path, "alone", exclusive=True),
-        made(tmp_path, "a0"),
-        made(tmp_path, "b0"),
+        made(tmp_path, "a/1", seed=1),
+        made(tmp_path, "a/alone", exclusive=True),
+        made(tmp_path, "a/0"),
+        made(tmp_path, "b/60", seed=60),
     ]
-    assert [cell.name for cell in in_order(cells)] == ["a0", "b0", "alone", "a1"]
+    assert [cell.name for cell in in_order(cells)] == ["a/0", "b/60", "a/alone", "a/1"]
     assert estimate(cells, 2) == 2.5
 
 
@@ -272,3 +274,84 @@ def test_stored_results_are_complete():
         record = json.loads(path.read_text())
         assert record["cell"] == path.relative_to(Store().folder).with_suffix("").as_posix()
         assert record["result"], path
+
+
+# --- what the pages say of results ---
+
+
+def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
+    timed = {jobs.segment_key(segment): 1.0 for segment in jobs.all_segments(100)}
+    slow = jobs.segment_key((1e9 / 8, 1e-3))
+    every = jobs.seconds_on("C1", 100, {**timed, slow: 10.0})
+    assert len(every) == 100
+    assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
+
+
+def test_a_target_is_reached_between_two_evaluations():
+    assert crossing([1.0, 0.5, 0.4], [10.0, 20.0, 30.0], 0.75) == 15.0
+    assert crossing([1.0, 0.5], [10.0, 20.0], 1.5) == 10.0
+    assert crossing([1.0, 0.5], [10.0, 20.0], 0.1) is None
+
+
+def made_setting(**figures: list[float]) -> virtual_report.Setting:
+    """Of an accuracy; a method's seconds are the number of letters of its name."""
+    rows = {
+        name: virtual_report.Row(name, values, 1.0, {"1gbit": float(len(name))})
+        for name, values in figures.items()
+    }
+    noise = statistics.stdev(figures["dense"])
+    return virtual_report.Setting(
+        jobs.JOBS["cnn"], 4, rows["dense"], noise, False, 0.1, rows, {}, missing=0, cells=0
+    )
+
+
+def test_best_static_choice_is_the_fastest_that_is_as_good_as_dense():
+    setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.8], int=[0.7, 0.7])
+    assert setting.best_static("1gbit").name == "bf16"
+    assert "LOST" in virtual_report.quality(setting, [0.7])
+    assert "LOST" not in virtual_report.quality(setting, [0.8, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "figures", "words"),
+    [
+        (4.1, [0.81], "holds"),
+        (3.9, [0.81], "ahead"),
+        (4.5, [0.81], "**12 % slower**"),
+        (4.0, [0.7], "**LOST quality**"),
+    ],
+)
+def test_verdict_on_auto(seconds, figures, words):
+    setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.8])
+    auto = virtual_report.Row("auto", figures, 1.0, {"1gbit": seconds})
+    auto.figures_on["1gbit"] = figures
+    setting.policies["auto"] = auto
+    found = virtual_report.verdict(setting, "1gbit")
+    assert found.words == words
+    assert found.holds == ("**" not in words)
+
+
+def test_what_was_not_measured_is_called_missing(tmp_path):
+    store = Store(tmp_path / "cells")
+    for module in (virtual_report, claims_report):
+        report = module.make_report(store)
+        for text in (*report.pages.values(), *report.tables.values()):
+            assert "missing" in text
+            assert "nan" not in text
+
+
+def test_static_levels_at_equal_bytes_are_drawn_between():
+    runs = [
+        claims_report.Run("", [{"figure": 0.8, "bytes_sent": 1e6}]),
+        claims_report.Run("", [{"figure": 0.9, "bytes_sent": 3e6}]),
+    ]
+    assert claims_report.at_equal_bytes(runs, 2.0) == pytest.approx(85)
+    assert claims_report.at_equal_bytes(runs, 9.0) == pytest.approx(90)
+
+
+def test_volume_is_the_papers():
+    """GraVAC's own shares at eps 0.9, and the 19x that it states (19.3 by these shares)."""
+    shares = {10: 0.487, 20: 0.043, 40: 0.013, 160: 0.014, 1000: 0.443}
+    assert claims_report.volume_of(shares) == pytest.approx(19.3, abs=0.1)
+    choices = {"dense by engine": 1, "topk 0.1 in 16 bits by allgather": 3}
+    assert claims_report.factors_of(choices) == {1.0: 0.25, 10.0: 0.75}

@@ -19,7 +19,7 @@ from tidegate import _core, exploration
 from tidegate.policies import Flexible
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.evidence.genetic import genetic_ratio  # noqa: E402
+from benchmarks.evidence.genetic import genetic_ratio
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
