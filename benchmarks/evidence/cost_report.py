@@ -5,7 +5,7 @@ import statistics
 
 from .cost import DECIDING_NAME, JOBS, STEPS, job_name
 from .report import MISSING, Report, provenance, table
-from .sockets import LINKS, POLICIES, policy_name
+from .sockets import LINKS, POLICIES, policy_name, timed_name
 from .sockets_rows import LINK_NAMES, NAMES, counted
 from .store import Store
 
@@ -40,7 +40,9 @@ def start_up_table(store: Store) -> str:
     for policy in POLICIES:
         cells = []
         for link in LINKS:
-            found = store.result(policy_name(link, policy, 0))
+            found = store.result(policy_name(link, policy, 0)) or store.result(
+                timed_name(link, policy)
+            )
             cells.append(f"{found['start_up_seconds']:.1f}" if found else MISSING)
         shown.append([NAMES[policy], *cells])
     return table(["seconds", *(LINK_NAMES[link] for link in LINKS)], shown)

@@ -55,7 +55,7 @@ class Settings:
     timed: int = 0  # steps after the warm-up, instead of a whole run
     within: float = 0.0  # seconds after which timed steps end; 0 = never before the last
     evaluate_every: int = 25  # steps, until the target is reached; then four times as many
-    evaluate_from: int = 100  # steps; before, nobody is near the target
+    evaluate_from: int = 150  # steps; before, nobody is near the target
     target: float = 0.86
     changes: list = field(default_factory=list)  # [step, link]: made by whoever started the job
     folder: str = ""  # for asking for those

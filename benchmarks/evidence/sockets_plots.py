@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plots of sockets.py's cells."""
 
+from .plots import COLOURS, GREY
 from .report import Plot
-from .sockets import POLICIES, SLOW, STATIC, changing_name, learning_name, policy_name
+from .sockets import (
+    POLICIES,
+    RIVALS,
+    SLOW,
+    STATIC,
+    changing_name,
+    learning_name,
+    policy_name,
+)
 from .sockets_changing import phases
 from .sockets_rows import LINK_NAMES, NAMES, TARGET, Row
 from .store import Store
+
+STYLES = {
+    "policy": {"linewidth": 2.4},
+    "rival": {"linewidth": 1.4, "linestyle": "--"},
+    "static": {"linewidth": 1.2, "linestyle": ":"},
+}
 
 
 def curve_plot(store: Store, rows: dict[str, Row | None], link: str) -> Plot:
@@ -21,16 +36,17 @@ def curve_plot(store: Store, rows: dict[str, Row | None], link: str) -> Plot:
             [steps * row.ms / 1e3 if way in STATIC else at, 100 * accuracy]
             for steps, at, accuracy in found["curve"]
         ]
-        lines.append(
-            {"name": NAMES[way].replace("`", ""), "policy": way in POLICIES} | {"points": points}
-        )
+        kind = "policy" if way in POLICIES else "rival" if way in RIVALS else "static"
+        lines.append({"name": NAMES[way].replace("`", ""), "kind": kind, "points": points})
 
     def draw(figure):
         axes = figure.subplots()
-        for line in lines:
-            style = {"linewidth": 2.4} if line["policy"] else {"linewidth": 1.2, "linestyle": "--"}
-            axes.plot(*zip(*line["points"], strict=True), label=line["name"], **style)
-        axes.axhline(100 * TARGET, linewidth=0.8, color="#808080")
+        for kind, style in STYLES.items():
+            alike = [line for line in lines if line["kind"] == kind]
+            for line, colour in zip(alike, COLOURS, strict=False):
+                points = zip(*line["points"], strict=True)
+                axes.plot(*points, label=line["name"], color=colour, **style)
+        axes.axhline(100 * TARGET, linewidth=0.8, color=GREY)
         axes.set_xscale("log")
         axes.set_xlabel(f"seconds of training at {LINK_NAMES[link]}, seed 0")
         axes.set_ylabel("accuracy on test images, %")
@@ -59,7 +75,7 @@ def reaction_plot(store: Store) -> Plot:
             axes.set_yscale("log")
             for start, end, link in phases():
                 if link == SLOW:
-                    axes.axvspan(start, end, alpha=0.12, color="#808080")
+                    axes.axvspan(start, end, alpha=0.12, color=GREY)
         upper.set_ylabel("ms a step")
         lower.set_ylabel("MB sent a step")
         links = ", ".join(f"{LINK_NAMES[link]} from step {start}" for start, _, link in phases())

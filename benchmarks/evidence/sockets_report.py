@@ -237,7 +237,9 @@ def make_report(store: Store) -> Report:
         "**How static choices are timed.** What they learn does not depend on the link. They are "
         f"trained once per seed on loopback; their time to 86 % is steps x median of {TIMED} timed "
         "steps on each link. Policies are trained on each link, and their time is that of the "
-        "clock. Policies other than `auto` have three seeds at 100 Mbit/s and one elsewhere.\n",
+        "clock. Policies other than `auto` have three seeds at 100 Mbit/s and one elsewhere; "
+        "`accordion`, which does not look at the link, is trained at 100 Mbit/s only and timed "
+        "elsewhere.\n",
         check_words(store, all_rows[CHECKED[1]]),
         "## Goals\n",
         table(["figure", "goal", "measured", ""], goal_rows(store, all_rows, good)),

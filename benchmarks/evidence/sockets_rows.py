@@ -9,6 +9,7 @@ from .report import MISSING
 from .socket_run import LOOPBACK
 from .sockets import (
     POLICIES,
+    REPEATED,
     SEEDS,
     SLOW,
     STATIC,
@@ -83,39 +84,44 @@ def results(store: Store, names) -> list[dict]:
 
 
 def static_row(store: Store, link: str, way: str) -> Row | None:
-    learned = results(store, [learning_name(way, seed) for seed in SEEDS])
-    timed = learned if link == LOOPBACK else results(store, [timed_name(link, way)])
+    """Of what does not look at the link: steps from where it was trained, x timed steps."""
+    learned = results(store, [trained_name(way, seed) for seed in SEEDS])
+    on_loopback = way in STATIC and link == LOOPBACK  # where it was trained anyway
+    timed = learned if on_loopback else results(store, [timed_name(link, way)])
     if not timed:
         return None
-    times = [ms for each in timed for ms in counted(each)]
-    ms = statistics.median(times)
+    ms = statistics.median(ms for each in timed for ms in counted(each))
     steps = [reached(each)[0] for each in learned]
-    return Row(
-        way,
-        ms,
-        p99(times),
-        bytes_of(timed, link),
-        steps,
-        [ms * count / 1e3 for count in steps],
-        [each["curve"][-1][2] for each in learned],
-        any(each["warning"] for each in timed),
-    )
+    return row_of(way, link, timed, learned, steps, [ms * each / 1e3 for each in steps])
+
+
+def trained_name(way: str, seed: int) -> str:
+    return learning_name(way, seed) if way in STATIC else policy_name(REPEATED, way, seed)
 
 
 def policy_row(store: Store, link: str, policy: str) -> Row | None:
+    if not seeds_of(link, policy):
+        return static_row(store, link, policy)
     found = results(store, [policy_name(link, policy, seed) for seed in seeds_of(link, policy)])
     if not found:
         return None
-    times = [ms for each in found for ms in counted(each)]
+    there = [reached(each) for each in found]
+    return row_of(
+        policy, link, found, found, [steps for steps, _ in there], [after for _, after in there]
+    )
+
+
+def row_of(way: str, link: str, timed: list, learned: list, steps: list, seconds: list) -> Row:
+    times = [ms for each in timed for ms in counted(each)]
     return Row(
-        policy,
+        way,
         statistics.median(times),
         p99(times),
-        bytes_of(found, link),
-        [reached(each)[0] for each in found],
-        [reached(each)[1] for each in found],
-        [each["curve"][-1][2] for each in found],
-        any(each["warning"] for each in found),
+        bytes_of(timed, link),
+        steps,
+        seconds,
+        [each["curve"][-1][2] for each in learned],
+        any(each["warning"] for each in timed),
     )
 
 
