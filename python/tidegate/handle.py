@@ -611,7 +611,9 @@ class Handle:
         else:  # not the network's fault: it keeps its type
             failure = error
             failure.add_note(text)
-        if self._engine.rank == 0:  # it may keep the store: the others should find it there
+        # Rank 0 may keep the store: the others should find it there. A store that does not answer
+        # is not kept here, and has cost the time already.
+        if self._engine.rank == 0 and not self._progress.silent:
             time.sleep(LINGER)
         self._error = failure
 
