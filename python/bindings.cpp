@@ -59,13 +59,17 @@ Element parse_element(std::string_view text) {
   fail(Fault::unsupported, "buckets of ", text, " cannot be compressed");
 }
 
-// C++ errors become tidegate.Error(kind, text).
+// C++ errors become tidegate.Error(kind, text). A text that repeats what a file holds need not be
+// UTF-8.
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& error) {
     const nb::object type = nb::module_::import_("tidegate.errors").attr("Error");
-    const nb::object instance = type(std::string(name(error.kind())), error.what());
+    const std::string_view text = error.what();
+    const auto readable = nb::steal(PyUnicode_DecodeUTF8(
+        text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+    const nb::object instance = type(std::string(name(error.kind())), readable);
     PyErr_SetObject(type.ptr(), instance.ptr());
   }
 }

@@ -22,7 +22,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def error(self, message):
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        text = " ".join(message.split())  # arguments that it repeats may be of several lines
+        self.exit(2, f"{self.prog}: {text}; see {self.prog} --help\n")
 
 
 def main(argv: list[str] | None = None) -> int:

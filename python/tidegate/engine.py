@@ -12,6 +12,7 @@ import pickle
 import re
 import socket
 import tempfile
+import threading
 import time
 import weakref
 from datetime import timedelta
@@ -190,6 +191,7 @@ class Engine:
         link: Link | None = None,
     ):
         self.timeout = timeout
+        self.stopping = threading.Event()  # nobody waits for what is under way any more
         self.link = None
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
@@ -369,7 +371,7 @@ class Engine:
         """Waits for a collective that is no part of a step. trouble = what it means if it fails."""
         try:
             while not operation.done(STEP_OF_WAIT):
-                pass
+                self.check_stopping()
         except Error as error:
             raise Error(
                 error.kind,
@@ -377,6 +379,10 @@ class Engine:
                 "rank must call attach, save, load and flush, in the same order; look for an error "
                 "in the logs of the others",
             ) from error
+
+    def check_stopping(self) -> None:
+        if self.stopping.is_set():
+            raise Error("peer", "the process ends while a collective is under way")
 
     def close(self, exiting: bool = False, keep=()) -> None:
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory

@@ -25,6 +25,10 @@ class Errand:
         self._error = error
         self._done.set()
 
+    @property
+    def finished(self) -> bool:
+        return self._done.is_set()
+
     def wait(self, worker: threading.Thread):
         """What the action returned; raises what it raised."""
         while not self._done.wait(PATIENCE) and worker.is_alive():

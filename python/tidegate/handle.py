@@ -152,12 +152,13 @@ class Handle:
             None  # once there is one, it stays: the ranks are out of step
         )
         self._error_shown = False
-        self._stopping = threading.Event()
         self._closed = False
+        self._leaving = False  # whoever waited for what is under way has gone
         self._inbox_closed = False
         self._paused = False
         self._in_backward = False
         self._errands: deque[Errand] = deque()  # to be run as soon as nothing is under way
+        self._abandoned: Errand | None = None  # Ctrl-C took away who waited for it
         self._step: list[ReadyBucket] = []  # the buckets of the present step, as DDP has them
         self._buffers: list[torch.Tensor] = []  # the same, as the session has them
         self._saved_layout: Layout | None = None  # what DDP's next buckets are to be cut to
@@ -313,7 +314,11 @@ class Handle:
             )
         errand = Errand(action)
         self._inbox.put(errand)
-        return errand.wait(self._thread)
+        try:
+            return errand.wait(self._thread)
+        finally:
+            if not errand.finished:
+                self._abandoned = errand
 
     def _gather(self, value) -> list:
         """Every rank's value, in rank order. Collective."""
@@ -568,8 +573,7 @@ class Handle:
         flying = self._looking_at = self._flying[0]
         nothing_can_come = self._step_is_here() or self._inbox_closed
         if not flying.operation.done(STEP_OF_WAIT if nothing_can_come else 0.0):
-            if self._stopping.is_set():
-                raise Error("peer", "the process ends while a collective is under way")
+            self._engine.check_stopping()
             self._lookout.wait(self._position(flying), flying.operation.began)
             self._looking_at = None
             return False
@@ -614,6 +618,9 @@ class Handle:
 
     def _fail(self, error: BaseException) -> None:
         """Keeps the error for the user's thread, with all that is known about where it happened."""
+        if self._leaving and self._engine.stopping.is_set():
+            self._error, self._error_shown = error, True  # others hear that this rank has left
+            return
         try:
             text = self._describe_failure(error)
             kind = error.kind if isinstance(error, Error) else "unsupported"
@@ -626,7 +633,9 @@ class Handle:
         else:  # not the network's fault: it keeps its type
             failure = error
             failure.add_note(text)
-        if self._engine.rank == 0:  # it may keep the store: the others should find it there
+        # Rank 0 may keep the store: the others should find it there. A store that does not answer
+        # is not kept here, and has cost the time already.
+        if self._engine.rank == 0 and not self._progress.silent:
             time.sleep(LINGER)
         self._error = failure
 
@@ -662,17 +671,27 @@ class Handle:
             f"they were only slow, attach with a timeout above {self._engine.timeout:g} s."
         )
 
+    def _broken_off(self) -> bool:
+        """By an exception, such as Ctrl-C, in the middle of a step, of a save or of a load: what is
+        under way then will not be used."""
+        abandoned = self._abandoned is not None and not self._abandoned.finished
+        return abandoned or self._in_backward
+
     def _close(self, exiting: bool = False) -> None:
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self._close)
         self._inbox.put(None)
-        self._thread.join(JOIN)
-        if self._thread.is_alive():
-            self._stopping.set()
+        broken_off = self._broken_off()
+        if not broken_off:
             self._thread.join(JOIN)
-        if self._error is None:
+        failed = self._error is not None
+        if self._thread.is_alive():
+            self._leaving = exiting or broken_off
+            self._engine.stopping.set()
+            self._thread.join(JOIN)
+        if self._error is None or (self._leaving and not failed):
             self._progress.tell_leave(self._session.step)
         self._session.note_end()
         self._engine.close(exiting, keep=(self._session, self))

@@ -34,7 +34,7 @@ class Progress:
         self._noted = None
         self._asking: threading.Thread | None = None
         self._heard: list[News | None] = []
-        self._owes_answer = False
+        self._asked_at = 0.0
         self._gone = False  # whoever kept the store has ended
         self.note((0, 0, 0))
 
@@ -74,7 +74,7 @@ class Progress:
     def hear(self, position: Position) -> News | None:
         """Why nobody should wait at `position` any longer, if the store has said so by now. Notes
         `position` by the way. Does not wait for the store: the next call has the answer."""
-        if self._unavailable():
+        if self.silent:
             return None
         heard, self._heard = self._heard, []
         self._begin(lambda: self._look(position), self._heard)
@@ -102,7 +102,9 @@ class Progress:
                 )
         return None
 
-    def _unavailable(self) -> bool:
+    @property
+    def silent(self) -> bool:
+        """The store has ended, or owes an answer: nothing can be asked or told now."""
         return self._gone or (self._asking is not None and self._asking.is_alive())
 
     def _begin(self, question, answers: list) -> None:
@@ -117,22 +119,21 @@ class Progress:
             except RuntimeError:
                 pass
 
+        self._asked_at = time.monotonic()
         self._asking = threading.Thread(target=ask, name="tidegate store", daemon=True)
         self._asking.start()
 
     def _ask(self, question):
-        """The store's answer, or None if there is none in time. While it owes one it is not waited
-        for again."""
-        deadline = time.monotonic() + STORE_PATIENCE
-        if self._asking is not None and not self._owes_answer:
-            self._asking.join(STORE_PATIENCE)
-        if self._unavailable():
-            self._owes_answer = True
+        """The store's answer, or None if there is none in time. A question that was asked before is
+        waited for as long, counted from when it was asked."""
+        now = time.monotonic()
+        if self._asking is not None:
+            self._asking.join(max(0.0, self._asked_at + STORE_PATIENCE - now))
+        if self.silent:
             return None
         answers = []
         self._begin(question, answers)
-        self._asking.join(max(0.0, deadline - time.monotonic()))
-        self._owes_answer = self._asking.is_alive()
+        self._asking.join(max(0.0, now + STORE_PATIENCE - time.monotonic()))
         return answers[0] if answers else None
 
     def behind(self, position: Position) -> tuple[list[int], str] | None:

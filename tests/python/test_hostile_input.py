@@ -114,3 +114,15 @@ def test_a_command_answers_in_one_line_whatever_it_is_given(command, files, caps
         if code != 0:
             assert said.count("\n") == 1, (arguments, said)
             assert re.match(rf"tidegate( {command})?( \S+)?: ", said), (arguments, said)
+
+
+def test_a_mistake_in_bytes_that_are_no_text_is_shown(tmp_path, capsys):
+    links = tmp_path / "links"
+    links.write_bytes(b"0 1gbit,0.5ms\n1 100\xfbmbit,2ms\n")
+    assert main(["simulate", *RIGHTLY["simulate"], f"--link-schedule={links}"]) == 2
+    assert "\\xfb" in capsys.readouterr().err
+
+
+def test_a_line_break_in_an_option_does_not_break_the_line(capsys):
+    assert main(["policies", "-\n-json"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

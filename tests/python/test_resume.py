@@ -10,6 +10,7 @@ from training import attach, batches, digest, mlp, sgd, wrap
 from tidegate import _core
 
 STEPS = 8  # before the stop, and after it
+LONG = 100  # likewise, of some methods
 
 # name -> (what is special about the job, arguments of attach)
 CASES = {
@@ -59,12 +60,12 @@ class Job:
         return {**parts, "scaler": self.scaler} if self.kind == "scaled" else parts
 
 
-def stop(rank, ranks, folder, name):
+def stop(rank, ranks, folder, name, steps):
     """One job that takes all steps, and one that is stopped and saved half-way."""
-    data = list(batches(rank, 2 * STEPS))
+    data = list(batches(rank, 2 * steps))
     whole, first = Job(*CASES[name]), Job(*CASES[name])
     whole.train(data)
-    first.train(data[:STEPS])
+    first.train(data[:steps])
     state = {part: thing.state_dict() for part, thing in first.parts().items()}
     torch.save(state, f"{folder}/{name} {rank}.pt")
     for job in (whole, first):
@@ -72,12 +73,12 @@ def stop(rank, ranks, folder, name):
     return digest(whole.model)
 
 
-def go_on(rank, ranks, folder, name):
+def go_on(rank, ranks, folder, name, steps):
     state = torch.load(f"{folder}/{name} {rank}.pt", weights_only=True)
     job = Job(*CASES[name])
     for part, thing in job.parts().items():
         thing.load_state_dict(state[part])
-    job.train(list(batches(rank, 2 * STEPS))[STEPS:])
+    job.train(list(batches(rank, 2 * steps))[steps:])
     job.handle.detach()
     return digest(job.model)
 
@@ -88,7 +89,7 @@ def digests(tmp_path_factory):
     found = {name: [] for name in CASES}
     for ranks in (2, 3):
         folder = str(tmp_path_factory.mktemp("saved"))
-        cases = [(folder, name) for name in CASES]
+        cases = [(folder, name, STEPS) for name in CASES]
         whole = results_of_each(stop, ranks, cases)
         resumed = results_of_each(go_on, ranks, cases)
         for name, ours, theirs in zip(CASES, whole, resumed, strict=True):
@@ -101,3 +102,13 @@ def test_a_resumed_job_has_the_bits_of_one_that_never_stopped(name, digests):
     for ranks, whole, resumed in digests[name]:
         assert len(whole) == 1, f"{ranks} ranks drifted apart"
         assert resumed == whole, f"{ranks} ranks"
+
+
+def test_a_job_stopped_at_step_100_is_equal_at_step_200(tmp_path):
+    names = ("topk", "int8", "powersgd", "artopk-var", "qsgd", "with a loss scale")
+    cases = [(str(tmp_path), name, LONG) for name in names]
+    whole = results_of_each(stop, 2, cases, limit=120)
+    resumed = results_of_each(go_on, 2, cases, limit=120)
+    for name, ours, theirs in zip(names, whole, resumed, strict=True):
+        assert len({*ours}) == 1, f"{name}: ranks drifted apart"
+        assert theirs == ours, name

@@ -64,6 +64,27 @@ def test_several_threads_may_ask_for_the_state_at_once():
     assert results(from_several_threads, 2) == [1, 1]
 
 
+def on_rank_0_only(rank, ranks):
+    """As people write it: the others go on meanwhile."""
+    data = list(batches(rank, 8))
+    undisturbed, optimizer, _ = job()
+    train(undisturbed, optimizer, data)
+
+    model, optimizer, handle = job()
+    keys = []
+    for step, batch in enumerate(data):
+        train(model, optimizer, [batch])
+        if rank == 0 and step % 3 == 1:
+            keys += handle.state_dict()
+    return keys, digest(undisturbed), digest(model)
+
+
+def test_a_state_may_be_taken_on_one_rank_only():
+    (keys, *digests), (no_keys, *others) = results(on_rank_0_only, 2)
+    assert keys == ["rank 0 of 2"] * 3 and no_keys == []
+    assert len({*digests, *others}) == 1
+
+
 def refused(rank, ranks):
     model, optimizer, handle = job()
     train(model, optimizer, batches(rank, 3))
