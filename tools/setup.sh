@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 torch=2.13.0
 packages=(
-  g++ cmake ninja-build make git python3 python3-venv python3-dev
+  g++ cmake ninja-build make git pkgconf python3 python3-venv python3-dev
   libhwy-dev libxxhash-dev nlohmann-json3-dev
   libopenmpi-dev openmpi-bin zlib1g-dev
   iproute2
