@@ -105,6 +105,7 @@ demo: package ## show what Tidegate does, on this machine
 bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
+	@$(VENV)/tidegate bench policies
 
 faults: package ## break jobs in every way we know, and see what becomes of them (3 minutes)
 	@cd tools && ../$(VENV)/python faults.py
