@@ -307,15 +307,22 @@ def _register(model) -> _Registered:
     return registered
 
 
-ADAPTIVE = ("adam", "rmsprop", "adagrad", "adadelta", "lamb", "lion", "nadam", "radam")
+ADAPTIVE = ("adam", "rmsprop", "adagrad", "adadelta", "lamb", "lion")
+NOT_LINEAR = ("sign", "norm", "lars")  # whatever else their names say, such as SignSGD
 
 
 def optimizer_family(optimizer) -> str:
-    """What the policy "auto" asks for: whether updates are linear in the gradient."""
-    name = type(optimizer).__name__.lower()
-    if any(part in name for part in ADAPTIVE):
-        return "adam"
-    return "sgd" if "sgd" in name else "other"
+    """What the policy "auto" asks for: whether updates are linear in the gradient. By the name of
+    its class, or of the nearest one it is derived from whose name tells."""
+    for kind in type(optimizer).__mro__:
+        name = kind.__name__.lower()
+        if any(part in name for part in ADAPTIVE):
+            return "adam"
+        if any(part in name for part in NOT_LINEAR):
+            return "other"
+        if "sgd" in name:
+            return "sgd"
+    return "other"
 
 
 def _slowest(figures: list) -> list:

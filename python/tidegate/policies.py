@@ -12,6 +12,7 @@ from .own_policy import OwnPolicy
 __all__ = [
     "Accordion",
     "AccordionBatch",
+    "Auto",
     "Fixed",
     "Flexible",
     "Gravac",
@@ -37,8 +38,18 @@ class Policy:
         return own_policy.adapters(self.own, count) if self.own is not None else [None] * count
 
 
+class Auto(Policy):
+    """The fastest training that does not slow down learning, from what is measured: `Auto()`, or
+    with options by name, such as `Auto(goal="time-to-target")`. `tidegate policies` says what each
+    is for and why it is what it is. `attach` adds the optimizer and the horizon it was given."""
+
+    def __init__(self, **options):
+        super().__init__("auto", _texts(**options))
+
+
 class Fixed(Policy):
-    """One method at one level from the first step to the last."""
+    """One method at one level from the first step to the last: `Fixed("topk", 0.01)`,
+    `Fixed("powersgd", rank=4)`, `Fixed("qsgd", bits=4)`."""
 
     def __init__(
         self,
@@ -47,23 +58,49 @@ class Fixed(Policy):
         bits: int | None = None,
         route: str = "auto",
         select: str | None = None,
+        *,
+        rank: int | None = None,
+        warmup: int | None = None,
+        momentum: float | None = None,
+        clip: float | None = None,
     ):
-        options = {"method": method, "route": route}
-        if select is not None:
-            options["select"] = select
-        if ratio is not None:
-            options["ratio"] = repr(float(ratio))
-        if bits is not None:
-            options["bits"] = str(bits)
-        super().__init__("fixed", options)
+        super().__init__(
+            "fixed",
+            _texts(
+                method=method,
+                ratio=None if ratio is None else float(ratio),
+                rank=rank,
+                bits=bits,
+                route=route,
+                select=select,
+                warmup=warmup,
+                momentum=momentum,
+                clip=clip,
+            ),
+        )
 
 
 class Schedule(Policy):
-    """Levels by step: `Schedule([(0, "dense"), (100, "topk", 0.01)])`."""
+    """Levels by step: `Schedule([(0, "dense"), (100, "topk", 0.01)])`, or those of a file of lines
+    `STEP METHOD [LEVEL] [ROUTE]`: `Schedule(file="levels.txt")`."""
 
-    def __init__(self, levels: Iterable[tuple]):
-        text = ";".join(" ".join(map(str, entry)) for entry in levels)
-        super().__init__("schedule", {"levels": text})
+    def __init__(
+        self,
+        levels: Iterable[tuple] | None = None,
+        *,
+        file: str | os.PathLike | None = None,
+    ):
+        if (levels is None) == (file is None):
+            raise Error(
+                "config",
+                'Schedule needs either levels, such as [(0, "dense"), (100, "topk", 0.01)], or '
+                'file="levels.txt"',
+            )
+        if file is not None:
+            super().__init__("schedule", {"file": os.fspath(file)})
+        else:
+            text = ";".join(" ".join(map(str, entry)) for entry in levels)
+            super().__init__("schedule", {"levels": text})
 
 
 class Accordion(Policy):

@@ -11,12 +11,20 @@
 namespace tidegate {
 namespace {
 
+// As they are standard for policy "auto".
+constexpr BacklogRules kRules{.guess = 0.4,
+                              .ratio_power = 1.2,
+                              .rank_power = 1.5,
+                              .selection = 4,
+                              .delivered_less = 2,
+                              .memory = 300};
+
 Choice topk(double ratio, const char* route = "allgather") {
   return make_choice("topk", ratio, route);
 }
 
 TEST(BacklogBook, PredictsBeforeAnythingWasMeasured) {
-  const BacklogBook book(0.4);
+  const BacklogBook book(kRules);
   EXPECT_FALSE(book.gradient_known());
   EXPECT_EQ(book.expect(topk(0.1), 0).how, "predicted");
   EXPECT_LT(book.expect(make_choice("int8"), 0).backlog,
@@ -28,7 +36,7 @@ TEST(BacklogBook, PredictsBeforeAnythingWasMeasured) {
 }
 
 TEST(BacklogBook, RemembersWhatWasMeasuredAtALevelAndDrawsOthersFromTheNewest) {
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   book.note(topk(0.1), 0.3, 10);
   book.note(topk(0.05), 0.4, 20);
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1), 30).backlog, 0.3);
@@ -42,7 +50,7 @@ TEST(BacklogBook, RemembersWhatWasMeasuredAtALevelAndDrawsOthersFromTheNewest) {
 }
 
 TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   book.note(topk(0.1), 0.3, 10);
   EXPECT_DOUBLE_EQ(book.expect(make_choice("dgc", 0.1, "allgather"), 11).backlog, 0.3);
   EXPECT_DOUBLE_EQ(book.expect(topk(0.1, "owner"), 11).backlog, 0.6);  // which delivers less
@@ -51,7 +59,7 @@ TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
 }
 
 TEST(BacklogBook, RemembersLongerEveryTimeItHasForgotten) {
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   book.note(topk(0.1), 9, 0);
   EXPECT_EQ(book.expect(topk(0.1), 299).how, "measured");
   EXPECT_EQ(book.expect(topk(0.1), 300).how, "predicted");
@@ -63,7 +71,7 @@ TEST(BacklogBook, RemembersLongerEveryTimeItHasForgotten) {
 }
 
 TEST(BacklogBook, RefusesDamagedNotes) {
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   for (const std::vector<double>& damaged :
        {std::vector<double>{0.1, NAN, 1, 1}, {0.1, 1}, {0.1, -1, 1, 1}, {0.1, INFINITY, 1, 1}}) {
     EXPECT_TRUE(fails(Fault::checkpoint,
@@ -75,7 +83,7 @@ TEST(BacklogBook, RefusesDamagedNotes) {
 }
 
 TEST(BacklogBook, GoesOnFromItsNotes) {
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   Histogram gradient;
   gradient.add(std::bit_cast<std::uint32_t>(0.5f), 100, 25);
   book.set_gradient(gradient);
@@ -83,7 +91,7 @@ TEST(BacklogBook, GoesOnFromItsNotes) {
   book.note(make_choice("powersgd", 4), 1.5, 12);
   Notes notes;
   book.remember(notes);
-  BacklogBook again(0.4);
+  BacklogBook again(kRules);
   again.recall(notes);
   EXPECT_TRUE(again.gradient_known());
   for (const Choice& choice :

@@ -45,7 +45,8 @@ Case case_of(const PolicyRow& row) {
          {"climb", "geometric"},
          {"saturation", "0"},
          {"ewma_window", "3"}}}},
-      {"flexible", {"flexible", {{"warmup", "5"}, {"gain_change", "0.01"}}}}};
+      {"flexible", {"flexible", {{"warmup", "5"}, {"gain_change", "0.01"}}}},
+      {"auto", {"auto", {{"optimizer", "sgd"}, {"wait", "2"}, {"window", "4"}}}}};
   const auto found = cases.find(row.name);
   return found == cases.end() ? Case{std::string(row.name), {}, false} : found->second;
 }

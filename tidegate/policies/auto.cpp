@@ -29,17 +29,8 @@
 namespace tidegate {
 namespace {
 
-constexpr std::size_t kRecent = 5;           // records that a median is taken of
-constexpr std::size_t kEnoughTimes = 2;      // before the guard judges: it must be quick
-constexpr std::size_t kEnoughBacklogs = 2;   // before one is believed: it may be a hiccup
-constexpr std::size_t kLookedAtClosely = 6;  // candidates, of those seen from afar
-// Steps until what a low rank leaves waiting says what will wait: it fills up slowly. Of ten CNNs
-// one went from rank 8 down to 1, every 16 steps, before it was seen that each was too low.
-constexpr std::int64_t kLowRankFills = 32;
-constexpr std::int64_t kLookAnyway = 8;  // longest waits, if nothing seems new
-constexpr double kAlike = 0.05;          // relative: an input that has hardly changed
-constexpr double kLittle = 0.3;          // a backlog that leaves the magnitudes about as they are
-constexpr std::int64_t kRebuilding = 3;  // steps in which buckets may be seen one by one
+// Steps in which buckets may be seen one by one: after a restart, and while DDP lays them out anew.
+constexpr std::int64_t kRebuilding = 3;
 
 // Steps' worth of waiting energy that the optimiser puts up with: SGD is linear in the gradient, so
 // that what comes late still counts; Adam divides a late burst by its own size.
@@ -72,9 +63,18 @@ struct Rules {
   std::int64_t pause = 1;
   std::int64_t shortest_wait = 1;
   std::int64_t longest_wait = 1;
+  std::int64_t low_rank_wait = 1;
+  std::int64_t look_anyway = 1;
+  double most_at_once = 1;
+  double alike = 0;
+  std::size_t recent = 1;
+  std::size_t enough_times = 1;
+  std::size_t enough_backlogs = 1;
+  std::size_t closely = 1;
+  double clean = 0;
   std::int64_t window = 1;
   double threshold = 1;
-  double guess = 0;
+  BacklogRules backlog;
 };
 
 struct Candidate {
@@ -102,11 +102,6 @@ struct Plan {
   std::string reason;
 };
 
-void add_recent(std::vector<double>& values, double value) {
-  values.push_back(value);
-  if (values.size() > kRecent) values.erase(values.begin());
-}
-
 enum class Why { calibration, buckets, times, network, guard, review };
 
 class Auto : public Policy {
@@ -114,7 +109,7 @@ class Auto : public Policy {
   explicit Auto(const Rules& rules)
       : rules_(rules),
         whole_(make_choice("bf16", 1, "engine")),
-        book_(rules.guess),
+        book_(rules.backlog),
         trend_(rules.window, rules.threshold),
         trials_(rules.pause) {
     for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
@@ -240,7 +235,7 @@ class Auto : public Policy {
     if (plan_ && present().method->level == Level::rank) {
       if (const auto of_mean = mean_backlog(statistics)) backlog_ = *of_mean;
     }
-    if (magnitudes.elements() > 0 && (backlog_ < kLittle || !book_.gradient_known())) {
+    if (magnitudes.elements() > 0 && (backlog_ < rules_.clean || !book_.gradient_known())) {
       book_.set_gradient(magnitudes);
     }
     // A record tells what the step before it took.
@@ -249,9 +244,14 @@ class Auto : public Policy {
     if (statistics.step >= plan_->since + rules_.shortest_wait) note_backlog(statistics.step);
   }
 
+  void add_recent(std::vector<double>& values, double value) const {
+    values.push_back(value);
+    if (values.size() > rules_.recent) values.erase(values.begin());
+  }
+
   void note_time(double seconds) {
     add_recent(plan_->times, seconds);
-    if (plan_->times.size() >= kEnoughTimes) {
+    if (plan_->times.size() >= rules_.enough_times) {
       trials_.note(plan_->choice, Seconds(median(plan_->times)));
     }
   }
@@ -260,7 +260,7 @@ class Auto : public Policy {
   void note_backlog(std::int64_t step) {
     if (!present().method->error_feedback || plan_->whole_buckets > 0) return;
     add_recent(plan_->backlogs, backlog_);
-    if (plan_->backlogs.size() >= kEnoughBacklogs) {
+    if (plan_->backlogs.size() >= rules_.enough_backlogs) {
       book_.note(present(), median(plan_->backlogs), step);
     }
   }
@@ -276,9 +276,10 @@ class Auto : public Policy {
     if (now.times && !plan_->timed) return Why::times;
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return Why::guard;
-    if (plan_->times.size() < kEnoughTimes) return std::nullopt;  // first see how this one does
+    if (plan_->times.size() < rules_.enough_times)
+      return std::nullopt;  // first see how this one does
     const std::int64_t shortest = present().method->level == Level::rank
-                                      ? std::max(rules_.shortest_wait, kLowRankFills)
+                                      ? std::max(rules_.shortest_wait, rules_.low_rank_wait)
                                       : rules_.shortest_wait;
     const auto wait =
         std::max(shortest, static_cast<std::int64_t>(std::min<double>(
@@ -287,15 +288,15 @@ class Auto : public Policy {
       return std::nullopt;
     }
     const Inputs inputs = inputs_of(now);
-    const bool nothing_new = reviewed_ && about(inputs, *reviewed_) &&
-                             now.step < looked_at_ + kLookAnyway * rules_.longest_wait;
+    const bool nothing_new =
+        reviewed_ && about(inputs, *reviewed_) && now.step < looked_at_ + rules_.look_anyway;
     if (nothing_new) return std::nullopt;
     reviewed_ = inputs;
     return Why::review;
   }
 
   bool too_slow() const {
-    return plan_->timed && plan_->times.size() >= kEnoughTimes &&
+    return plan_->timed && plan_->times.size() >= rules_.enough_times &&
            Seconds(median(plan_->times)) > rules_.guard * plan_->expected;
   }
 
@@ -310,9 +311,9 @@ class Auto : public Policy {
             trend_.critical() ? 1.0 : 0.0,
             static_cast<double>(trials_.paused(now.step))};
   }
-  static bool about(const Inputs& one, const Inputs& other) {
-    return std::ranges::equal(one, other, [](double a, double b) {
-      return std::abs(a - b) <= kAlike * std::max(std::abs(a), std::abs(b));
+  bool about(const Inputs& one, const Inputs& other) const {
+    return std::ranges::equal(one, other, [&](double a, double b) {
+      return std::abs(a - b) <= rules_.alike * std::max(std::abs(a), std::abs(b));
     });
   }
 
@@ -326,7 +327,7 @@ class Auto : public Policy {
       patience *= rules_.critical;
     }
     if (rules_.horizon > 0) {
-      // What waits when the job ends never arrives.
+      // What waits when the job ends never arrives. Never 0, which nothing can be divided by.
       constexpr double kLeast = 0.01;
       const double left = static_cast<double>(rules_.horizon - now.step);
       const double ending = std::max(1.0, rules_.ending * static_cast<double>(rules_.horizon));
@@ -358,15 +359,14 @@ class Auto : public Policy {
   }
 
   // A jump to a strong level would starve the model until the residual has filled. So from one
-  // level of a method, or of methods that wait alike, at most a factor of two is gone at once, and
+  // level of a method, or of methods that wait alike, at most a factor (two) is gone at once, and
   // another kind of method is entered at its mildest; leaving whole gradients is not limited.
   bool reachable(const Choice& to) const {
     if (!plan_ || !present().method->error_feedback || to.method->level == Level::none) return true;
-    constexpr double kMostAtOnce = 2;
     const double level = level_of(to);
     if (present().method->level != to.method->level) return level >= mildest_of(to);
     const double from = level_of(present());
-    return level >= from / kMostAtOnce && level <= from * kMostAtOnce;
+    return level >= from / rules_.most_at_once && level <= from * rules_.most_at_once;
   }
   static double level_of(const Choice& choice) {
     return choice.method->level == Level::rank ? choice.rank : choice.ratio;
@@ -397,7 +397,7 @@ class Auto : public Policy {
     std::ranges::stable_sort(all, {}, &Candidate::score);
     std::vector<Candidate> looked_at;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (i >= kLookedAtClosely && !all[i].choice->method->whole) continue;
+      if (i >= rules_.closely && !all[i].choice->method->whole) continue;
       all[i].outlook = model.uniform(*all[i].choice);
       looked_at.push_back(all[i]);
     }
@@ -573,9 +573,27 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.pause = options.whole("pause", 1, 1'000'000'000);
   rules.shortest_wait = options.whole("wait", 1, 1'000'000);
   rules.longest_wait = std::max(rules.shortest_wait, options.whole("longest_wait", 1, 1'000'000));
+  rules.low_rank_wait = options.whole("low_rank_wait", 1, 1'000'000);
+  rules.look_anyway = options.whole("look_anyway", 1, 1'000'000'000);
+  rules.most_at_once = options.number("most_at_once", 1, 1e9);
+  rules.alike = options.number("alike", 0, 1);
+  const auto count = [&](std::string_view name) {
+    return static_cast<std::size_t>(options.whole(name, 1, 1000));
+  };
+  rules.enough_times = count("enough_times");
+  rules.enough_backlogs = count("enough_backlogs");
+  // Fewer would never be enough.
+  rules.recent = std::max({count("recent"), rules.enough_times, rules.enough_backlogs});
+  rules.closely = count("closely");
+  rules.clean = options.number("clean", 0, 1e6);
   rules.window = options.whole("window", 1, 1'000'000);
   rules.threshold = options.number("threshold", 0.01, 100);
-  rules.guess = options.number("guess", 0, 1e6);
+  rules.backlog = {.guess = options.number("guess", 0, 1e6),
+                   .ratio_power = options.number("ratio_power", 0, 10),
+                   .rank_power = options.number("rank_power", 0, 10),
+                   .selection = options.number("selection", 1e-3, 1e6),
+                   .delivered_less = options.number("delivered_less", 1, 1000),
+                   .memory = options.whole("memory", 1, 1'000'000'000)};
   return std::make_unique<Auto>(rules);
 }
 
@@ -629,9 +647,50 @@ PolicyRow auto_row() {
             "least steps between two reviews; else as many as the backlog says, for the residual "
             "must have adapted"},
            {"longest_wait", "64", "most steps to wait for that"},
+           {"low_rank_wait", "32",
+            "least steps between two reviews of a low rank, whose residual fills up slowly: with "
+            "16, one of ten CNNs went from rank 8 down to 1 before it was seen that each was too "
+            "low"},
+           {"look_anyway", "512",
+            "steps after which candidates are compared even if nothing seems new: 8 times the "
+            "longest wait, so that small changes that add up are not missed for ever"},
+           {"alike", "0.05",
+            "relative change of an input that is none: a comparison takes milliseconds, and would "
+            "hardly come out otherwise"},
+           {"most_at_once", "2",
+            "factor by which a level moves at most in one decision while something waits: after a "
+            "jump to a strong level the model starves until the residual has filled"},
+           {"recent", "5",
+            "records that medians of times and of backlogs are taken of: two odd ones do not "
+            "count"},
+           {"enough_times", "2", "records before the guard judges: it must be quick"},
+           {"enough_backlogs", "2", "records before a backlog is believed: one may be a hiccup"},
+           {"closely", "6",
+            "candidates that are modelled bucket by bucket, the best of those that were modelled "
+            "with neighbouring buckets taken together: every comparison takes longer with more"},
+           {"clean", "0.3",
+            "backlog below which magnitudes of gradient and residual are taken for those of the "
+            "gradient: so little leaves them about as they are"},
            {"guess", "0.4",
             "backlog behind the mildest level of a method that cannot predict it (low rank at rank "
-            "8), until it was measured: 0.41 on a CNN"}},
+            "8), until it was measured: 0.41 on a CNN"},
+           {"rank_power", "1.5",
+            "what waits falls with the rank to the power of this: 0.41, 1.22 and 3.84 were "
+            "measured "
+            "at ranks 8, 4 and 2"},
+           {"ratio_power", "1.2",
+            "what waits falls with the ratio to the power of this, from one that was measured to "
+            "another: 5.5, 23 and 83 were measured at 1, 0.3 and 0.1 %"},
+           {"selection", "4",
+            "times what a random walk predicts to wait behind a selection: it was low by 1.5 to 6 "
+            "where it was measured"},
+           {"delivered_less", "2",
+            "times what waits behind each rank's own selection, where owners return the largest of "
+            "the sum only or one root selects for all: measured for one root on one job, assumed "
+            "for owners"},
+           {"memory", "300",
+            "steps for which a measured backlog counts; then what was given up may be tried once "
+            "more, and counts for twice as long every time"}},
       .make = make};
 }
 

@@ -12,35 +12,13 @@
 namespace tidegate {
 namespace {
 
-// What waits grows with the level to the power of so much: between ratios, and between ranks (0.41,
-// 1.22 and 3.84 were measured at 8, 4 and 2).
-constexpr double kRatioPower = -1.2;
-constexpr double kRankPower = -1.5;
-// The random walk's prediction of a selection was low, by 1.5 to 6 where it was measured.
-constexpr double kSelectionLevel = 4;
-
-// What waits behind a selection of which less is delivered, over what waits behind one of each
-// rank's own: by owners only the largest of the sum, and with one root for all, what others hold
-// elsewhere.
-// Measured for one root on one job; for owners it is assumed.
-constexpr double kDeliveredLess = 2;
-
 // Methods that select wait alike, whatever finds their threshold: what is learned from one holds
 // for all.
 std::string family_of(const Choice& choice) {
   return choice.method->level == Level::ratio ? "selection" : std::string(choice.method->name);
 }
 
-// In units of its family.
-double share_of(const Choice& choice) {
-  if (choice.method->level != Level::ratio) return 1;
-  const bool own_choice = choice.route == Route::all_gather;
-  return own_choice ? 1 : kDeliveredLess;
-}
-
-// Steps for which a measurement counts; then predictions do again, and what was given up may be
-// tried once more. Every time that happens it counts for twice as long.
-constexpr std::int64_t kMemory = 300;
+// For good; doubled any further it would overflow some day.
 constexpr std::int64_t kLongestMemory = 1'000'000'000;
 
 constexpr std::string_view kNote = "auto backlog of ";
@@ -74,7 +52,14 @@ Histogram typical_gradient() {
 
 }  // namespace
 
-BacklogBook::BacklogBook(double guess) : guess_(guess), gradient_(typical_gradient()) {}
+BacklogBook::BacklogBook(const BacklogRules& rules)
+    : rules_(rules), gradient_(typical_gradient()) {}
+
+double BacklogBook::share_of(const Choice& choice) const {
+  if (choice.method->level != Level::ratio) return 1;
+  const bool own_choice = choice.route == Route::all_gather;
+  return own_choice ? 1 : rules_.delivered_less;
+}
 
 void BacklogBook::set_gradient(const Histogram& gradient) {
   gradient_ = gradient;
@@ -83,8 +68,10 @@ void BacklogBook::set_gradient(const Histogram& gradient) {
 
 void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
   Entry& entry = measured_[family_of(used)][level_of(used)];
+  // What was given up may be tried once more when it is forgotten. Every time that happens it
+  // counts for twice as long.
   if (entry.memory == 0) {
-    entry.memory = kMemory;
+    entry.memory = rules_.memory;
   } else if (!entry.counts(step)) {
     entry.memory = std::min(2 * entry.memory, kLongestMemory);
   }
@@ -96,12 +83,12 @@ double BacklogBook::predict(const Choice& choice) const {
   const Method& method = *choice.method;
   if (!method.predict_backlog) {
     const double mildest = method.level == Level::rank ? kHighestRank : 1;
-    return guess_ * std::pow(level_of(choice) / mildest, kRankPower);
+    return rules_.guess * std::pow(level_of(choice) / mildest, -rules_.rank_power);
   }
   const double predicted = method.predict_backlog(choice, gradient_);
   // Of methods with one root the row itself tells what it delivers less.
-  const double less = delivers_less(choice) ? kDeliveredLess : 1;
-  return predicted * less * (method.level == Level::ratio ? kSelectionLevel : 1);
+  const double less = delivers_less(choice) ? rules_.delivered_less : 1;
+  return predicted * less * (method.level == Level::ratio ? rules_.selection : 1);
 }
 
 Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
@@ -116,8 +103,8 @@ Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
   const auto newest =
       std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
   if (!newest->second.counts(step)) return {predict(choice), "predicted"};
-  const double power = choice.method->level == Level::rank ? kRankPower : kRatioPower;
-  const double drawn = newest->second.backlog * std::pow(here / newest->first, power);
+  const double power = choice.method->level == Level::rank ? rules_.rank_power : rules_.ratio_power;
+  const double drawn = newest->second.backlog * std::pow(here / newest->first, -power);
   return {share_of(choice) * drawn, "drawn from another level"};
 }
 
@@ -139,7 +126,7 @@ void BacklogBook::remember(Notes& notes) const {
 }
 
 void BacklogBook::recall(const Notes& notes) {
-  *this = BacklogBook(guess_);
+  *this = BacklogBook(rules_);
   Histogram gradient;
   for (const auto& row : rows_of(notes, kGradient, 3)) {
     const auto bin = std::min(static_cast<std::size_t>(row[0]), Histogram::kBins - 1);

@@ -4,6 +4,7 @@
 // of the gradient.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +14,16 @@
 
 namespace tidegate {
 
+// What the book goes by where nothing was measured; policy "auto" has the reasons (auto.cpp).
+struct BacklogRules {
+  double guess = 0;           // behind the mildest level of a method that cannot predict it
+  double ratio_power = 0;     // what waits falls with the ratio to the power of so much
+  double rank_power = 0;      // and with the rank
+  double selection = 1;       // factor on what is predicted to wait behind a selection
+  double delivered_less = 1;  // factor where less is delivered than each rank's own selection
+  std::int64_t memory = 1;    // steps for which a measurement counts
+};
+
 struct Expected {
   double backlog = 0;
   std::string_view how;  // measured at this level, drawn from another one, or predicted
@@ -20,8 +31,7 @@ struct Expected {
 
 class BacklogBook {
  public:
-  // `guess` = what waits behind the mildest level of a method that cannot predict it.
-  explicit BacklogBook(double guess);
+  explicit BacklogBook(const BacklogRules& rules);
 
   // The magnitudes of a gradient behind which nothing waits.
   void set_gradient(const Histogram& gradient);
@@ -46,8 +56,9 @@ class BacklogBook {
   };
   using Levels = std::map<double, Entry>;
   double predict(const Choice& choice) const;
+  double share_of(const Choice& choice) const;  // what waits, in units of its family
 
-  double guess_;
+  BacklogRules rules_;
   Histogram gradient_;
   bool gradient_known_ = false;
   std::map<std::string, Levels> measured_;  // by family of methods
