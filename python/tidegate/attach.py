@@ -238,7 +238,7 @@ def _attach(
             engine.form_host_groups()
         if session.reacts() if calibrate is None else calibrate:
             session.start_from(engine.calibrate().network)
-        if session.needs_speeds():
+        if session.needs_speeds() and engine.ranks > 1:  # alone, nothing is compressed
             session.set_speeds(_slowest(engine.gather_objects(_core.measure_speeds())))
         registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
     except BaseException:

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "tests/expect_error.h"
@@ -114,6 +115,63 @@ TEST(Auto, MovesAtMostAFactorOfTwoAtOnceWhileSomethingWaits) {
   EXPECT_GE(levels.size(), 4u);  // it does go far
 }
 
+// The steps in which it chose anew.
+std::vector<std::int64_t> moves_of(PretendedJob& job, Policy& policy, int steps) {
+  std::vector<std::int64_t> moves;
+  std::vector<Choice> before;
+  for (int i = 0; i < steps; ++i) {
+    const std::vector<Choice> choices = job.step(policy).choices;
+    if (i > 0 && choices != before) moves.push_back(job.now());
+    before = choices;
+  }
+  return moves;
+}
+
+TEST(Auto, WaitsAsManyStepsAsTheBacklogSays) {
+  const auto least_gap = [](double backlog) {
+    PretendedJob job("5mbit,1ms");
+    job.backlog = [=](const Choice& choice) {
+      const bool one_bit = choice.method->name == "sign" || choice.method->name == "onebit";
+      return one_bit ? 1e8 : backlog;
+    };
+    const auto policy = sgd({{"patience", "1e6"}});  // so that anything goes but one bit
+    job.run(*policy, 20);
+    const std::vector<std::int64_t> moves = moves_of(job, *policy, 400);
+    EXPECT_GE(moves.size(), 4u);
+    std::int64_t least = 1000;
+    for (std::size_t i = 1; i < moves.size(); ++i) least = std::min(least, moves[i] - moves[i - 1]);
+    return least;
+  };
+  EXPECT_LT(least_gap(1), 40);
+  EXPECT_GE(least_gap(40), 40);
+  // And no longer than for the longest wait, and until the next record.
+  EXPECT_GE(least_gap(1e4), 64);
+  EXPECT_LE(least_gap(1e4), 64 + 4);
+}
+
+TEST(Auto, DoesNotWaverWithItsInputs) {
+  const auto moves = [](const Options& options) {
+    PretendedJob job("100mbit,2ms");
+    const Link link = job.link;
+    double wavers = 1;
+    job.backlog = [&](const Choice& choice) { return wavers * as_measured(choice); };
+    const auto policy = sgd(options);
+    job.run(*policy, 300);
+    std::size_t count = 0;
+    std::vector<Choice> before;
+    for (int i = 0; i < 2000; ++i) {
+      wavers = i / 20 % 2 == 0 ? 1.2 : 0.8;
+      job.link.bytes_per_second = link.bytes_per_second * (i / 20 % 3 == 0 ? 1.02 : 0.98);
+      const std::vector<Choice> choices = job.step(*policy).choices;
+      if (i > 0 && choices != before) ++count;
+      before = choices;
+    }
+    return count;
+  };
+  EXPECT_LE(moves({}), 4u);
+  EXPECT_GE(moves({{"margin", "0"}, {"leave", "1"}, {"alike", "0"}, {"memory", "1"}}), 12u);
+}
+
 TEST(Auto, GivesWayWhenMoreWaitsThanItThought) {
   PretendedJob job("100mbit,2ms");
   job.backlog = as_measured;
@@ -180,6 +238,31 @@ TEST(Auto, RetreatsWithin20StepsFromWhatIsSlowerThanModelled) {
   }
   EXPECT_GE(trials.size(), 1u);
   EXPECT_LE(trials.size(), 40u);
+}
+
+TEST(Auto, RetreatsToTheBestThatWasMeasured) {
+  PretendedJob job("20mbit,1ms");
+  job.backlog = [](const Choice&) { return 1e-4; };  // so that it goes down to rank 1
+  bool disappoints = false;
+  job.slower = [&](const Choice& choice) {
+    if (choice.rank == 1 && disappoints) return 20.0;
+    return choice.rank == 2 ? 1.24 : 1.0;  // not enough for the guard, and worse than rank 4
+  };
+  const auto policy = sgd();
+  std::map<int, double> took;  // by rank
+  for (int i = 0; i < 150; ++i) {
+    const PretendedJob::Step step = job.step(*policy);
+    if (step.choices.back().method->level == Level::rank) {
+      took[step.choices.back().rank] = step.took.count();
+    }
+  }
+  ASSERT_EQ(took.size(), 4u);  // ranks 8, 4, 2 and 1
+  ASSERT_LT(took[4], took[2]);
+  ASSERT_LT(took[4], took[8]);
+  disappoints = true;
+  const PretendedJob::Step later = job.run(*policy, 20);
+  EXPECT_EQ(later.choices.back().rank, 4) << later.reason;
+  EXPECT_NE(later.reason.find("measured, where"), std::string::npos) << later.reason;
 }
 
 TEST(Auto, SendsTheFirstBucketsWholeIfTheyHide) {

@@ -24,12 +24,12 @@ def make_task() -> tidegate.Task:
     )
 
 
-def record(path, steps: int = 24, **options) -> tidegate.VirtualCluster:
+def record(path, steps: int = 24, link="1gbit,0.1ms", **options) -> tidegate.VirtualCluster:
     """Trains, and leaves a trace: of several buckets, on a link, so that there is much to tell."""
     cluster = tidegate.VirtualCluster(
         make_task(),
         2,
-        "1gbit,0.1ms",
+        link,
         **{"trace": path, "bucket_mb": 0.02, "compute_seconds": 0.02, **options},
     )
     cluster.run(steps)

@@ -105,6 +105,25 @@ def test_a_snapshot_goes_on_with_the_same_levels(stop):
     assert again._counts.now()["choices"] == choices
 
 
+def test_a_drop_that_happens_again_after_going_back_is_acted_on_again():
+    policy = Accordion("topk", weak=0.5, strong=0.1, window=2, interval=1, threshold=1e9)
+    cluster = make_cluster(policy)
+    cluster.task.optimizer.param_groups[0]["lr"] = 0.01
+    cluster.run(20)
+    taken = cluster.snapshot()
+
+    def go_on():
+        cluster.run(10)
+        cluster.task.optimizer.param_groups[0]["lr"] = 0.001
+        cluster.run(10)
+        return digest(cluster.task.model), cluster._counts.now()["choices"]
+
+    first = go_on()
+    cluster.restore(taken)
+    assert cluster.task.optimizer.param_groups[0]["lr"] == 0.01
+    assert go_on() == first
+
+
 def test_levels_of_two_methods_learn():
     policy = Accordion(weak_method="bf16", strong_method="topk", strong=0.05, window=5, interval=1)
     torch.manual_seed(0)

@@ -5,8 +5,9 @@ import json
 
 import pytest
 import torch
+from ranks import results
 from small_task import record
-from training import mlp
+from training import mlp, sgd, train, wrap
 
 import tidegate
 from tidegate import _core
@@ -124,3 +125,42 @@ def test_auto_is_told_the_family_of_the_optimizer(kind, family):
     assert _resolve_policy("auto", {}, optimizer).options == {"optimizer": family}
     # What the user says stands.
     assert _resolve_policy("auto:optimizer=sgd", {}, optimizer).options == {"optimizer": "sgd"}
+
+
+def attach_and_step(rank, ranks, path, options):
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = tidegate.attach(model, optimizer, timeout=20, trace=path, **options)
+    train(model, optimizer, [(torch.ones(4, 32), torch.zeros(4, dtype=torch.long))])
+    handle.detach()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"horizon": 500}, "500"),
+        ({"horizon": 500, "policy": Auto(horizon=9)}, "9"),
+        ({"policy": Auto(tolerance=0.1)}, None),
+    ],
+    ids=["attach's", "the policy's own", "none"],
+)
+def test_auto_is_told_the_horizon(tmp_path, options, expected):
+    trace = tmp_path / "run.jsonl"
+    results(attach_and_step, 1, str(trace), options)
+    start = json.loads(trace.open().readline())
+    assert start["policy"] == "auto"
+    assert start["options"]["optimizer"] == "sgd"
+    assert start["options"].get("horizon") == expected
+
+
+def attach_without_measuring(rank, ranks, path):
+    def measured():
+        raise AssertionError("nothing is compressed where nobody listens")
+
+    _core.measure_speeds = measured
+    for policy in ("auto", "flexible:warmup=0"):
+        attach_and_step(rank, ranks, path, {"policy": policy})
+
+
+def test_one_rank_does_not_measure_what_compressing_takes(tmp_path):
+    results(attach_without_measuring, 1, str(tmp_path / "run.jsonl"))

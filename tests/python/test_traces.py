@@ -70,12 +70,30 @@ POLICIES = {
     "schedule": {"policy": "schedule:levels=0 topk 0.5;5 topk 0.1;9 int8"},
     "function": {"policy": moody},
     "class": {"policy": Moody},
+    # So short that they decide often.
+    "auto": {"policy": "auto:wait=2,window=4,patience=1000", "link": "10mbit,1ms"},
+    "gravac": {"policy": "gravac:window=3,threshold=0.05,ewma_window=3,climb=geometric"},
+    "flexible": {"policy": "flexible:warmup=5", "link": "100mbit,1ms"},
+    "accordion": {"policy": "accordion:window=4,interval=1,threshold=0.9"},
+    "accordion-batch": {"policy": "accordion-batch:window=4,interval=1,threshold=2,ramp_steps=5"},
 }
 
 
-@pytest.mark.parametrize("options", POLICIES.values(), ids=POLICIES)
-def test_replay_repeats_every_decision(capsys, trace, options):
-    record(trace, **options)
+def minds(path) -> set[str]:
+    """What was decided at the beginnings of steps, from the third on: buckets are what they are."""
+    with path.open() as lines:
+        steps = [event for event in map(json.loads, lines) if event["kind"] == "step"]
+    keys = ("method", "ratio", "rank", "bits", "route", "apart")
+    return {
+        json.dumps([step.get("batches"), *([b.get(key) for key in keys] for b in step["buckets"])])
+        for step in steps[2:]
+    }
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_replay_repeats_every_decision(capsys, trace, name):
+    record(trace, **POLICIES[name])
+    assert (len(minds(trace)) > 1) == (name != "fixed")
     code, out, err = said(capsys, "replay", trace)
     assert (code, err) == (0, "")
     assert out.startswith("all ")
@@ -147,9 +165,9 @@ def test_a_new_job_takes_the_decisions_of_a_recorded_one(trace, tmp_path):
         ).run(1)
 
 
-def train_and_trace(rank, ranks, path):
+def train_and_trace(rank, ranks, path, policy):
     model = wrap(mlp())
-    handle = attach(model, policy=moody, method=None, ratio=None, trace=path, timeout=20)
+    handle = attach(model, policy=policy, method=None, ratio=None, trace=path, timeout=20)
     train(model, sgd(model), batches(rank, 20))
     handle.detach()
 
@@ -200,13 +218,21 @@ def test_a_trace_needs_some_room(room):
 
 
 def test_the_trace_of_a_real_job_repeats(capsys, trace):
-    results(train_and_trace, 2, str(trace))
+    results(train_and_trace, 2, str(trace), moody)
     assert said(capsys, "replay", trace)[0] == 0
     code, out, _ = said(capsys, "explain", trace)
     assert code == 0
     assert "because: nothing is known yet" in " ".join(out.split())
     assert "(the user's own)" in out
     assert "; measured)" in out
+
+
+@pytest.mark.parametrize("policy", ["auto:wait=2,window=4,patience=1000", "flexible:warmup=5"])
+def test_decisions_by_times_that_were_really_measured_repeat(capsys, trace, policy):
+    results(train_and_trace, 2, str(trace), policy)
+    code, out, err = said(capsys, "replay", trace)
+    assert (code, err) == (0, "")
+    assert "decisions repeated: 20 steps" in out
 
 
 def test_explain_tells_the_story(capsys, trace):
