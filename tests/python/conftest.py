@@ -1,4 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+
+# Some virtual machines announce instructions for bf16 that they do not execute, and torch's matrix
+# products then end the process. Before torch is imported; ranks that tests start inherit it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
 import pytest
 import torch
 

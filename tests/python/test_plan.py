@@ -12,12 +12,12 @@ LINK = ("--link", "100mbit,1ms", "--ranks", "8")
 COMMON = ("--compute", "80ms", "--compression", "none", "--quiet")
 MEASURED = ("dense by engine", "topk 0.1 in 16 bits by allgather", "int8 by owner")
 NETWORK = {
-    "all-reduce": {"mbit": 100, "latency_ms": 2, "origin": "measured"},
-    "all-gather": {"mbit": 50, "latency_ms": 2, "origin": "measured"},
-    "broadcast": {"mbit": 100, "latency_ms": 2, "origin": "derived"},
-    "all-to-all": {"mbit": 100, "latency_ms": 2, "origin": "derived"},
-    "send-receive": {"mbit": 100, "latency_ms": 2, "origin": "measured"},
-    "swap": {"mbit": 100, "latency_ms": 2, "origin": "measured"},
+    "all-reduce": {"mbit": 100, "latency_ms": 2, "hidden": 0, "origin": "measured"},
+    "all-gather": {"mbit": 50, "latency_ms": 2, "hidden": 0, "origin": "measured"},
+    "broadcast": {"mbit": 100, "latency_ms": 2, "hidden": 0, "origin": "derived"},
+    "all-to-all": {"mbit": 100, "latency_ms": 2, "hidden": 0, "origin": "derived"},
+    "send-receive": {"mbit": 100, "latency_ms": 2, "hidden": 0, "origin": "measured"},
+    "swap": {"mbit": 100, "latency_ms": 2, "hidden": 0, "origin": "measured"},
 }
 PROBE = {"v": 1, "kind": "probe", "ranks": 4, "hosts": 2, "network": NETWORK}
 

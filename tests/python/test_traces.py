@@ -71,7 +71,10 @@ POLICIES = {
     "function": {"policy": moody},
     "class": {"policy": Moody},
     # So short that they decide often.
-    "auto": {"policy": "auto:wait=2,window=4,patience=1000", "link": "10mbit,1ms"},
+    "auto": {
+        "policy": "auto:wait=2,window=4",
+        "schedule": "0 10gbit,0.01ms\n10 2mbit,0.01ms",
+    },
     "gravac": {"policy": "gravac:window=3,threshold=0.05,ewma_window=3,climb=geometric"},
     "flexible": {"policy": "flexible:warmup=5", "link": "100mbit,1ms"},
     "accordion": {"policy": "accordion:window=4,interval=1,threshold=0.9"},
@@ -92,7 +95,10 @@ def minds(path) -> set[str]:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_replay_repeats_every_decision(capsys, trace, name):
-    record(trace, **POLICIES[name])
+    options = dict(POLICIES[name])
+    if schedule := options.pop("schedule", None):
+        options["link"] = _core.LinkSchedule.from_text(schedule)
+    record(trace, **options)
     assert (len(minds(trace)) > 1) == (name != "fixed")
     code, out, err = said(capsys, "replay", trace)
     assert (code, err) == (0, "")

@@ -24,7 +24,8 @@ SECTIONS = {
         "`attach(policy=...)` takes these, or their names with options. "
         "[POLICIES](../POLICIES.md) tells what they do; all options with their standard values are "
         "[below the command line](command-line.md#policies-and-their-options).",
-        "tidegate.policies.Fixed tidegate.policies.Schedule tidegate.policies.Accordion "
+        "tidegate.policies.Auto tidegate.policies.Fixed tidegate.policies.Schedule "
+        "tidegate.policies.Accordion "
         "tidegate.policies.AccordionBatch tidegate.policies.Gravac tidegate.policies.Flexible "
         "tidegate.policies.Replay tidegate.policies.Policy tidegate.policies.parse",
     ),
