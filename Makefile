@@ -90,13 +90,13 @@ sanitize: tsan ## build and run the C++ tests with sanitizers, for every instruc
 	@$(CMAKE) --build --preset asan-all-targets
 	@$(CTEST) --preset asan-all-targets
 
-# The thread sanitizer over all C++ tests, where `make test-all` takes those with threads only.
-check-all: test test-all sanitize ## all tests, all sanitizers over the whole C++ suite, and fuzzing (an hour)
+# The thread sanitizer over the tests with threads, and over the fuzz targets besides.
+check-all: test test-all sanitize ## all tests, all sanitizers, and fuzzing (an hour)
 	@$(CMAKE) --build build/tsan
 	@$(CTEST) --test-dir build/tsan --output-on-failure
 	@tools/fuzz.sh 60
 
-fuzz: ## run every fuzz target with libFuzzer, a minute each; needs clang (tools/fuzz.sh for more)
+fuzz: package ## run every fuzz target with libFuzzer, a minute each; needs clang (tools/fuzz.sh for more)
 	@tools/fuzz.sh 60
 
 docs: package ## build the documentation as a site, build/site/index.html; broken links are errors

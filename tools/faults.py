@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import faults_leftovers
 from faults_job import BREAK_AT, SAVE_EVERY, STEPS, Plan, run
 from netlab_lab import Lab, tool
 from netlab_link import NetlabError, parse_link
@@ -154,8 +155,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("tidegate", "torch_"))}
+@functools.cache
+def start_server() -> None:
+    """What forks the ranks stays until the end, and is not theirs."""
+    process = _context.Process(target=int)
+    process.start()
+    process.join()
 
 
 def run_job(plan: Plan, meanwhile: Callable[[list], None] = lambda processes: None) -> list[Rank]:
@@ -294,7 +299,8 @@ def try_fault(fault: Fault) -> Verdict:
     if fault.needs_root and os.geteuid():
         verdict.skipped = "needs root"
         return verdict
-    before = shared_memory()
+    start_server()
+    before = faults_leftovers.look()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as notes:
         name = fault.name.removesuffix(" 0")
         large = fault.name == "memory"
@@ -309,9 +315,9 @@ def try_fault(fault: Fault) -> Verdict:
             with tempfile.TemporaryDirectory() as more_notes:
                 again = Plan("none", -1, 60.0, folder, more_notes, port=free_port(), large=large)
                 verdict.resumed = resume(again, verdict)
-    left = shared_memory() - before
+    left = faults_leftovers.since(before)
     if left:
-        verdict.broken_rules.append(f"left in /dev/shm: {', '.join(sorted(left))}")
+        verdict.broken_rules.append(f"left behind: {left}")
     return verdict
 
 
@@ -359,6 +365,7 @@ def main() -> int:
         f"{RANKS} ranks, time-out {TIMEOUT:g} s, {STEPS} steps, saved every {SAVE_EVERY}, broken "
         f"in step {BREAK_AT}; seconds count from the fault"
     )
+    faults_leftovers.mark_descendants()
     verdicts = []
     for fault in FAULTS:
         if fault.name in names:

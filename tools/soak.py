@@ -6,7 +6,7 @@ saved and loaded into new sessions, and now and then a gradient holds a NaN.
     make soak
     .venv/bin/python tools/soak.py --lockstep 2000 --processes 200
 
-Exits with 1 if memory grows, ranks differ, or something is lost.
+Exits with 1 if memory grows, ranks differ, something is lost, or a process does not end well.
 """
 
 import argparse
@@ -247,6 +247,24 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def received(pipe):
+    """What a rank has to tell; None of one that died before."""
+    try:
+        return pipe.recv()
+    except EOFError:
+        return None
+
+
+def bad_ends(outcomes: list, exit_codes: list[int]) -> list[str]:
+    """Of ranks that did not come to their end, or not well."""
+    return [
+        f"rank {rank} ended with exit code {code}"
+        + (" before its last step" if outcome is None else "")
+        for rank, (outcome, code) in enumerate(zip(outcomes, exit_codes, strict=True))
+        if outcome is None or code != 0
+    ]
+
+
 def soak_processes(steps: int, ranks: int = 2) -> list[str]:
     context = multiprocessing.get_context("spawn")
     port, pipes, processes = free_port(), [], []
@@ -258,22 +276,23 @@ def soak_processes(steps: int, ranks: int = 2) -> list[str]:
             processes[-1].start()
             theirs.close()
             pipes.append(ours)
-        try:
-            outcomes = [pipe.recv() for pipe in pipes]
-        except EOFError:
-            return ["a rank died"]
-        finally:
-            for process in processes:
-                process.join()
+        outcomes = [received(pipe) for pipe in pipes]
+        for process in processes:
+            process.join()
+    exit_codes = [process.exitcode for process in processes]
+    broken = bad_ends(outcomes, exit_codes)
+    if None in outcomes:
+        return broken
     grown = max(growth for (growth, _), _, _ in outcomes)
     slope = max(slope for (_, slope), _, _ in outcomes)
     apart = sum(apart for _, apart, _ in outcomes)
     print(
         f"processes, {ranks} ranks: {steps} steps, {len(WAYS)} ways; memory {grown:+.2f} MB after "
         f"warm-up ({slope:+.2f} kB per 1000 steps), {outcomes[0][2]:.0f} MB at the end; ranks "
-        f"{'differ' if apart else 'equal'}; exit codes {[p.exitcode for p in processes]}"
+        f"{'differ' if apart else 'equal'}; exit codes {exit_codes}"
     )
-    broken = [] if grown < MOST_GROWTH else [f"memory grows by {grown:.1f} MB in processes"]
+    if grown >= MOST_GROWTH:
+        broken.append(f"memory grows by {grown:.1f} MB in processes")
     return broken + (["ranks drift apart"] if apart else [])
 
 

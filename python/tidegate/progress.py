@@ -88,10 +88,14 @@ class Progress:
     def _look(self, position: Position) -> News | None:
         if position != self._noted:
             self._write(position)
+        failure = None
         if self._store.check(["failed"]):
             rank, kind, text = self._store.get("failed").decode().split(" ", 2)
             if int(rank) != self.rank:
-                return News(f"rank {rank} has failed: {text}", kind not in ("peer", "timeout"))
+                failure = News(f"rank {rank} has failed: {text}", kind not in ("peer", "timeout"))
+        if failure is not None and failure.is_cause:
+            return failure
+        # Who was left waiting may have been left by this one.
         if self._store.check(["left"]):
             rank, step = map(int, self._store.get("left").decode().split())
             if rank != self.rank and (step, 0, 0) < position:
@@ -100,7 +104,7 @@ class Progress:
                     "error or called detach(). If it only had fewer batches, use DDP's join()",
                     True,
                 )
-        return None
+        return failure
 
     @property
     def silent(self) -> bool:

@@ -81,6 +81,14 @@ def test_who_was_only_left_waiting_is_not_the_cause(server, patient):
     assert not hear(first, (5, 0, 1)).is_cause
 
 
+def test_who_left_is_named_rather_than_who_was_left_waiting(server, patient):
+    first, second, third = (progress_of(rank, server[1]) for rank in range(3))
+    second.tell_failure((5, 0, 1), "peer", " in all-gather", "Connection closed by peer")
+    third.tell_leave(5)
+    assert first.find_cause((5, 0, 1)).text.startswith("rank 2 has left after 5 steps")
+    assert hear(first, (5, 0, 1)).is_cause
+
+
 def test_a_rank_that_left_is_waited_for_only_in_steps_that_it_took(server, patient):
     first, second = (progress_of(rank, server[1]) for rank in range(2))
     second.tell_leave(5)

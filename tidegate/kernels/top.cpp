@@ -162,8 +162,9 @@ HWY_INLINE void TakeRange(Part& part, std::size_t begin, std::size_t end) {
   const std::size_t lanes = hn::Lanes(d);
   const Vec factor = hn::Set(d, part.factor);
   const auto limit = hn::Set(di, static_cast<std::int32_t>(part.threshold - 1));
-  const float* g = part.gradient;
   float* r = part.residual;
+  // A search has no gradient, and nothing can be added to null.
+  const float* g = kIncoming ? part.gradient : r;
   Lists lists{part.indices, part.values, part.count};
   Energies energies{hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   constexpr std::size_t kBlind = density == Density::rare ? 0 : density == Density::some ? 2 : 6;
