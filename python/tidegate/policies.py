@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import _core, own_policy
 from .errors import Error
@@ -184,7 +185,7 @@ class Gravac(Policy):
         super().__init__("gravac", {key: str(value) for key, value in given.items()})
 
 
-def _texts(**options) -> dict[str, str]:
+def _texts(**options: Any) -> dict[str, str]:
     """As the table of policies reads them, without those that are not given."""
     words = {True: "yes", False: "no"}
     return {

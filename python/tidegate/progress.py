@@ -4,8 +4,10 @@ lags behind, and hear of a rank that failed or left before their own time is up.
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -28,10 +30,11 @@ class Progress:
     def __init__(self, group: dist.ProcessGroup, label: str, rank: int, ranks: int):
         self.rank = rank
         self.ranks = ranks
-        self._store = dist.PrefixStore(f"tidegate/{label}", group.get_group_store().clone())
+        store: Any = group.get_group_store()  # torch's stubs do not know clone()
+        self._store = dist.PrefixStore(f"tidegate/{label}", store.clone())
         self._store.set_timeout(timedelta(seconds=STORE_PATIENCE))
         self._noted_at = 0.0
-        self._noted = None
+        self._noted: Position | None = None
         self._asking: threading.Thread | None = None
         self._heard: list[News | None] = []
         self._owes_answer = False
@@ -56,7 +59,7 @@ class Progress:
         """For those who wait for this rank. Of several failures the first is kept: the others
         follow from it."""
 
-        def tell():
+        def tell() -> None:
             self._write(position, f"{kind}{where}")
             self._store.compare_set("failed", "", f"{self.rank} {kind} {text[:LONGEST_NEWS]}")
 
@@ -65,7 +68,7 @@ class Progress:
     def tell_leave(self, step: int) -> None:
         """This rank has taken `step` steps and will take no more."""
 
-        def tell():
+        def tell() -> None:
             self._write((step, 0, 0), "has left")
             self._store.compare_set("left", "", f"{self.rank} {step}")
 
@@ -89,9 +92,9 @@ class Progress:
         if position != self._noted:
             self._write(position)
         if self._store.check(["failed"]):
-            rank, kind, text = self._store.get("failed").decode().split(" ", 2)
-            if int(rank) != self.rank:
-                return News(f"rank {rank} has failed: {text}", kind not in ("peer", "timeout"))
+            failed, kind, text = self._store.get("failed").decode().split(" ", 2)
+            if int(failed) != self.rank:
+                return News(f"rank {failed} has failed: {text}", kind not in ("peer", "timeout"))
         if self._store.check(["left"]):
             rank, step = map(int, self._store.get("left").decode().split())
             if rank != self.rank and (step, 0, 0) < position:
@@ -105,11 +108,11 @@ class Progress:
     def _unavailable(self) -> bool:
         return self._gone or (self._asking is not None and self._asking.is_alive())
 
-    def _begin(self, question, answers: list) -> None:
+    def _begin(self, question: Callable[[], Any], answers: list) -> threading.Thread:
         """Asks the store in a thread: one whose process has stopped blocks its clients, whatever
         their time-out."""
 
-        def ask():
+        def ask() -> None:
             try:
                 answers.append(question())
             except dist.DistNetworkError:
@@ -119,8 +122,9 @@ class Progress:
 
         self._asking = threading.Thread(target=ask, name="tidegate store", daemon=True)
         self._asking.start()
+        return self._asking
 
-    def _ask(self, question):
+    def _ask(self, question: Callable[[], Any]) -> Any:
         """The store's answer, or None if there is none in time. While it owes one it is not waited
         for again."""
         deadline = time.monotonic() + STORE_PATIENCE
@@ -129,10 +133,10 @@ class Progress:
         if self._unavailable():
             self._owes_answer = True
             return None
-        answers = []
-        self._begin(question, answers)
-        self._asking.join(max(0.0, deadline - time.monotonic()))
-        self._owes_answer = self._asking.is_alive()
+        answers: list = []
+        asking = self._begin(question, answers)
+        asking.join(max(0.0, deadline - time.monotonic()))
+        self._owes_answer = asking.is_alive()
         return answers[0] if answers else None
 
     def behind(self, position: Position) -> tuple[list[int], str] | None:
