@@ -24,7 +24,7 @@ advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
 .PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz docs demo \
-  bench evidence faults soak lint format clean
+  bench evidence faults soak lint types format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,7 @@ test: ## build and run the checks and tests (ten minutes from nothing)
 	@$(STAGE) "C++ tests" $(SUBMAKE) ctest
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
+	@$(STAGE) "types of the Python package" $(SUBMAKE) types
 	@echo "== Python tests"
 	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
 
@@ -125,6 +126,9 @@ lint: setup ## check format, Python code and the direction of includes
 	@$(VENV)/ruff format --quiet --check . || $(advise_format)
 	@$(VENV)/ruff check --quiet .
 	@$(VENV)/python tools/check_includes.py
+
+types: package ## check the types of the installed Python package
+	@$(VENV)/mypy
 
 format: setup ## format all code
 	@$(VENV)/clang-format -i $(cpp_files)

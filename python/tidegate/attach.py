@@ -4,8 +4,9 @@
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, own_policy
 from .comm_state import CommState
-from .engine import Engine
+from .engine import Engine, Link
 from .errors import Error
-from .handle import Handle, average_densely
+from .handle import Bucket, Handle, average_densely
 from .micro_batches import MicroBatch, micro_batches
 from .policies import Policy, parse
 from .staging import Staging
@@ -23,13 +24,14 @@ from .staging import Staging
 DEFAULT_TIMEOUT = 300.0  # seconds; must exceed the slowest collective that is still healthy
 DEPTH = 2
 TRACE_MB = 1024  # of some hundred thousand steps
+REGISTERED = "_tidegate_registered"  # an attribute of the model: the state of its hook
 LEAST_TRACE_MB = 1  # 16 parts; a step of a large model takes some tens of kilobytes
 
 
 class _Registered:
     """The state of the hook DDP keeps for good; who answers it may change."""
 
-    def __init__(self, group):
+    def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
         self.handle: Handle | None = None
 
@@ -41,7 +43,7 @@ class DisabledHandle:
     disabled = True
     attached = True
 
-    def __init__(self, group, label: str):
+    def __init__(self, group: dist.ProcessGroup | None, label: str) -> None:
         self.label = label
         self._group = group
         alone = not dist.is_initialized()  # a model that is not even distributed
@@ -51,13 +53,13 @@ class DisabledHandle:
     def stats(self) -> dict:
         return {"steps": 0, "disabled": True}
 
-    def log(self, *, step=None, **figures) -> None:
+    def log(self, *, step: int | None = None, **figures: float) -> None:
         pass
 
     def end_epoch(self) -> None:
         pass
 
-    def micro_batches(self, loader, scheduler=None) -> Iterator[MicroBatch]:
+    def micro_batches(self, loader: Iterable, scheduler: Any = None) -> Iterator[MicroBatch]:
         """Every batch a step."""
         del scheduler
         return micro_batches(loader, lambda: 1)
@@ -83,13 +85,13 @@ class DisabledHandle:
     def detach(self) -> None:
         pass
 
-    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
+    def hook(self, bucket: Bucket) -> torch.futures.Future:
         return average_densely(bucket, self._group)
 
-    def _gather(self, value) -> list:
+    def _gather(self, value: Any) -> list:
         if self.ranks == 1:
             return [value]
-        values = [None] * self.ranks
+        values: list = [None] * self.ranks
         dist.all_gather_object(values, value, group=self._group)
         return values
 
@@ -97,33 +99,38 @@ class DisabledHandle:
         return None
 
 
-def _tidegate_hook(state, bucket):
+AnyHandle = Handle | DisabledHandle
+
+
+def _tidegate_hook(
+    state: _Registered, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     if state.handle is None:  # the ranks could not agree on one
         return average_densely(bucket, state.group)
     return state.handle.hook(bucket)
 
 
 def attach(
-    model,
-    optimizer,
+    model: DistributedDataParallel | CommState,
+    optimizer: torch.optim.Optimizer,
     *,
-    policy="auto",
-    method=None,
-    ratio=None,
-    rank=None,
-    bits=None,
-    route="auto",
-    scaler=None,
-    timeout=None,
-    exclude=(),
-    trace=None,
-    trace_mb=TRACE_MB,
-    horizon=None,
-    label="",
-    seed=0,
-    experimental_cuda=False,
-    calibrate=None,
-):
+    policy: Any = "auto",
+    method: str | None = None,
+    ratio: float | None = None,
+    rank: int | None = None,
+    bits: int | None = None,
+    route: str = "auto",
+    scaler: torch.amp.GradScaler | None = None,
+    timeout: float | None = None,
+    exclude: str | Iterable[str] = (),
+    trace: str | os.PathLike[str] | None = None,
+    trace_mb: float | None = TRACE_MB,
+    horizon: int | None = None,
+    label: str = "",
+    seed: int = 0,
+    experimental_cuda: bool = False,
+    calibrate: bool | None = None,
+) -> AnyHandle:
     """Averages the gradients of a DDP model through Tidegate from the next backward on.
 
     Every rank of the model calls this, in the same order and with the same arguments.
@@ -179,22 +186,22 @@ def attach(
 
 
 def _attach(
-    model,
-    optimizer,
+    model: DistributedDataParallel | CommState,
+    optimizer: torch.optim.Optimizer,
     *,
-    policy,
-    fixed,
-    scaler=None,
-    timeout=None,
-    exclude=(),
-    trace=None,
-    trace_mb=TRACE_MB,
-    label="",
-    link=None,
-    experimental_cuda=False,
-    calibrate=None,
-    horizon=None,
-):
+    policy: Any,
+    fixed: dict,
+    scaler: torch.amp.GradScaler | None = None,
+    timeout: float | None = None,
+    exclude: str | Iterable[str] = (),
+    trace: str | os.PathLike[str] | None = None,
+    trace_mb: float | None = TRACE_MB,
+    label: str = "",
+    link: Link | None = None,
+    experimental_cuda: bool = False,
+    calibrate: bool | None = None,
+    horizon: int | None = None,
+) -> Handle:
     """attach, and on an emulated link if one is described."""
     if not isinstance(model, DistributedDataParallel | CommState):
         raise Error(
@@ -234,20 +241,22 @@ def _attach(
         scale = float(scaler.get_scale()) if scaler else None
         settings = f"{session.fingerprint()}; calibrate {calibrate}" if session else ""
         _agree(engine, mistake, settings, model, scale)
+        assert session is not None, "a rank without one is mistaken, and all have heard of it"
         if session.may_go_by_host():
             engine.form_host_groups()
         if session.reacts() if calibrate is None else calibrate:
             session.start_from(engine.calibrate().network)
         if session.needs_speeds() and engine.ranks > 1:  # alone, nothing is compressed
             session.set_speeds(_slowest(engine.gather_objects(_core.measure_speeds())))
-        registered.handle = Handle(model, session, engine, scaler, optimizer, label, staging)
+        handle = Handle(model, session, engine, scaler, optimizer, label, staging)
+        registered.handle = handle
     except BaseException:
         engine.close()
         raise
-    return registered.handle
+    return handle
 
 
-def _seconds(timeout) -> float:
+def _seconds(timeout: float | None) -> float:
     try:
         seconds = DEFAULT_TIMEOUT if timeout is None else float(timeout)
     except (TypeError, ValueError):
@@ -257,12 +266,14 @@ def _seconds(timeout) -> float:
     return seconds
 
 
-def _check_model(model, experimental_cuda: bool) -> torch.device:
+def _check_model(
+    model: DistributedDataParallel | CommState, experimental_cuda: bool
+) -> torch.device:
     """Where the model is."""
     trained = [p for p in model.module.parameters() if p.requires_grad]
     if not trained:
         raise Error("config", "no parameter of the model requires a gradient: nothing to average")
-    devices = {p.device for p in trained}
+    devices: set[torch.device] = {p.device for p in trained}
     kinds = ", ".join(sorted({device.type for device in devices}))
     known = {"cpu", "cuda"} if experimental_cuda else {"cpu"}
     if len(devices) > 1 or not {device.type for device in devices} <= known:
@@ -271,7 +282,7 @@ def _check_model(model, experimental_cuda: bool) -> torch.device:
             f"parameters on {kinds}: this version averages on the CPU only; a model on one CUDA "
             "device can be tried with experimental_cuda=True, which was never run on a GPU",
         )
-    registered = getattr(model, "_tidegate_registered", None)
+    registered = getattr(model, REGISTERED, None)
     if registered is not None and registered.handle is not None and registered.handle.attached:
         raise Error(
             "config",
@@ -280,7 +291,7 @@ def _check_model(model, experimental_cuda: bool) -> torch.device:
     return devices.pop()
 
 
-def _check_optimizer(optimizer) -> None:
+def _check_optimizer(optimizer: object) -> None:
     if not isinstance(getattr(optimizer, "param_groups", None), list):
         raise Error(
             "config",
@@ -289,9 +300,9 @@ def _check_optimizer(optimizer) -> None:
         )
 
 
-def _register(model) -> _Registered:
+def _register(model: DistributedDataParallel | CommState) -> _Registered:
     """The state of the model's hook; DDP takes a hook only once."""
-    registered = getattr(model, "_tidegate_registered", None)
+    registered: _Registered | None = getattr(model, REGISTERED, None)
     if registered is not None:
         return registered
     registered = _Registered(model.process_group)
@@ -303,7 +314,7 @@ def _register(model) -> _Registered:
             f"DDP refuses the hook ({error}); a model can have only one communication hook: attach "
             "before other hooks are registered, and to a DDP without mixed_precision",
         ) from error
-    model._tidegate_registered = registered
+    setattr(model, REGISTERED, registered)
     return registered
 
 
@@ -311,7 +322,7 @@ ADAPTIVE = ("adam", "rmsprop", "adagrad", "adadelta", "lamb", "lion")
 NOT_LINEAR = ("sign", "norm", "lars")  # whatever else their names say, such as SignSGD
 
 
-def optimizer_family(optimizer) -> str:
+def optimizer_family(optimizer: object) -> str:
     """What the policy "auto" asks for: whether updates are linear in the gradient. By the name of
     its class, or of the nearest one it is derived from whose name tells."""
     for kind in type(optimizer).__mro__:
@@ -332,7 +343,9 @@ def _slowest(figures: list) -> list:
     ]
 
 
-def _resolve_policy(policy, fixed: dict, optimizer=None, horizon=None) -> Policy:
+def _resolve_policy(
+    policy: Any, fixed: dict, optimizer: object = None, horizon: int | None = None
+) -> Policy:
     given = {key: value for key, value in fixed.items() if value is not None and value != "auto"}
     chosen = parse(policy) if isinstance(policy, str) else policy
     if isinstance(chosen, Policy) and ":" in chosen.name and chosen.own is None:
@@ -381,7 +394,7 @@ def _threads() -> int:
     return int(text)
 
 
-def _trace_path(trace, rank: int) -> str:
+def _trace_path(trace: str | os.PathLike[str] | None, rank: int) -> str:
     if trace is None:
         return ""
     path = os.fspath(trace)
@@ -390,7 +403,7 @@ def _trace_path(trace, rank: int) -> str:
     return path if rank == 0 else ""
 
 
-def _trace_bytes(megabytes) -> int:
+def _trace_bytes(megabytes: float | None) -> int:
     if megabytes is None:
         return 0
     if not isinstance(megabytes, int | float) or not LEAST_TRACE_MB <= megabytes < 1e9:
@@ -402,7 +415,13 @@ def _trace_bytes(megabytes) -> int:
     return int(1e6 * megabytes)
 
 
-def _agree(engine: Engine, mistake, fingerprint: str, model, scale: float | None) -> None:
+def _agree(
+    engine: Engine,
+    mistake: tuple[str, str] | None,
+    fingerprint: str,
+    model: DistributedDataParallel | CommState,
+    scale: float | None,
+) -> None:
     """Raises the same error on every rank if any rank is mistaken or differs from the others."""
     table = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.module.named_parameters()]
     mine = {
@@ -438,7 +457,7 @@ def _compare(what: str, values: list) -> None:
     )
 
 
-def _difference(theirs, ours) -> str:
+def _difference(theirs: Any, ours: Any) -> str:
     if isinstance(ours, list):
         only = [entry for entry in theirs if entry not in ours][:1]
         missing = [entry for entry in ours if entry not in theirs][:1]

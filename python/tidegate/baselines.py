@@ -11,33 +11,45 @@ import queue
 import threading
 
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
-from .engine import DTYPES, STEP_OF_WAIT, Engine, Link
+from .engine import DTYPES, STEP_OF_WAIT, Engine, Link, Operation
 from .errors import Error
+
+# Buffer, message, operation, future.
+Waiting = tuple[torch.Tensor, torch.Tensor, Operation, torch.futures.Future]
 
 
 class AllReduceHook:
     """Registers itself with a DDP model. Every rank makes one, in the same order."""
 
-    def __init__(self, ddp, element: str, timeout: float, link: Link | None = None):
+    def __init__(
+        self,
+        ddp: DistributedDataParallel,
+        element: str,
+        timeout: float,
+        link: Link | None = None,
+    ) -> None:
         self.bytes_sent = 0.0
         self._step = -1  # before the first one
         self._engine = Engine(ddp.process_group, timeout, link)
         self._dtype = DTYPES[element]
         self._error: Error | None = None
         self._closing = False
-        self._waiting = queue.SimpleQueue()  # (buffer, message, operation, future), then None
+        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()  # None at the end
         self._thread = threading.Thread(target=self._work, name=f"all-reduce {element}")
         self._thread.daemon = True
         self._thread.start()
         atexit.register(self.close)
         ddp.register_comm_hook(self, _all_reduce)
 
-    def start(self, bucket) -> torch.futures.Future:
+    def start(self, bucket: dist.GradBucket) -> torch.futures.Future:
         if bucket.index() == 0:
             self._step += 1
             self._raise_after_backward()
-        buffer, future = bucket.buffer(), torch.futures.Future()
+        buffer = bucket.buffer()
+        future: torch.futures.Future = torch.futures.Future()
         try:
             message = self._message(buffer)
             text = f"all-reduce of bucket {bucket.index()}"
@@ -85,12 +97,14 @@ class AllReduceHook:
         queued from a callback runs after DDP has finished."""
         engine = torch.autograd.Variable._execution_engine
 
-        def after_backward():
+        def after_backward() -> None:
             if self._error is not None:
                 raise self._error
 
         engine.queue_callback(lambda: engine.queue_callback(after_backward))
 
 
-def _all_reduce(state, bucket):
+def _all_reduce(
+    state: AllReduceHook, bucket: dist.GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     return state.start(bucket)

@@ -4,6 +4,8 @@
 import ctypes
 import os
 import platform
+from argparse import Namespace
+from typing import Any
 
 import numpy
 import torch
@@ -20,7 +22,7 @@ LEAST_WIDTH = 150
 LEAST_ELEMENTS = 10_000
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     if arguments.json and arguments.json != "-":
         check_writable("--json", arguments.json)
     seconds, largest = arguments.seconds, int(arguments.largest)
@@ -77,7 +79,7 @@ def torch_does(what: str, arrays: list[tuple[int, int]]) -> None:
         tensor_at(*arrays[0]).to({"fp16": torch.float16, "bf16": torch.bfloat16}[what])
 
 
-def tensor_at(address: int, n: int, kind=ctypes.c_float) -> torch.Tensor:
+def tensor_at(address: int, n: int, kind: Any = ctypes.c_float) -> torch.Tensor:
     return torch.from_numpy(numpy.ctypeslib.as_array((kind * n).from_address(address)))
 
 

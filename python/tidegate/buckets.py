@@ -15,7 +15,8 @@ def cut(
 ) -> list[list[Item]]:
     """Parameters, given in the model's order, in the order in which backward fills them, cut as DDP
     does: a bucket is closed when it has reached its size; the first one is small."""
-    buckets, filled, limit = [[]], 0, min(FIRST_BUCKET_MB, bucket_mb) * 2**20
+    buckets: list[list[Item]] = [[]]
+    filled, limit = 0, min(FIRST_BUCKET_MB, bucket_mb) * 2**20
     for parameter in reversed(parameters):
         if filled >= limit:
             buckets.append([])

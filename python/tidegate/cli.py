@@ -6,22 +6,29 @@ import json
 import os
 import shutil
 import sys
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import __version__, _core
 from .errors import Error
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Commands = argparse._SubParsersAction
 INTERRUPTED = 130  # as shells report a program that Ctrl-C ended
 
 
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong, without repeating the whole usage."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **options)
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         text = " ".join(message.split())  # arguments that it repeats may be of several lines
         self.exit(2, f"{self.prog}: {text}; see {self.prog} --help\n")
 
@@ -36,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
                 parser.error(f"{word!r} is not UTF-8 text")
         arguments = parser.parse_args(argv)
     except SystemExit as done:  # --help, --version or a mistake, told already
-        return done.code
+        return int(done.code or 0)
     if arguments.command is None:
         parser.print_help(sys.stderr)
         return 2
@@ -47,6 +54,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"tidegate {arguments.command}: {text}", file=sys.stderr)
         sys.stderr.writelines(getattr(error, "__notes__", ()))  # such as the end of a log
         return 2 if error.kind == "config" else 1
+    except ModuleNotFoundError as error:  # installed without what the package asks for
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        print(f"tidegate {arguments.command}: rich is missing; pip install rich", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"tidegate {arguments.command}: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -95,7 +107,7 @@ def add_json(parser: Parser) -> None:
     )
 
 
-def add_table(commands, name: str, summary: str, run) -> None:
+def add_table(commands: Commands, name: str, summary: str, run: Callable[[Namespace], int]) -> None:
     parser = commands.add_parser(
         name,
         help=summary,
@@ -106,7 +118,7 @@ def add_table(commands, name: str, summary: str, run) -> None:
     parser.set_defaults(run=run)
 
 
-def add_methods(commands) -> None:
+def add_methods(commands: Commands) -> None:
     summary = "list the ways of compressing a gradient, and what each would send"
     parser = commands.add_parser(
         "methods",
@@ -128,7 +140,7 @@ def add_methods(commands) -> None:
     parser.set_defaults(run=show_methods)
 
 
-def add_demo(commands) -> None:
+def add_demo(commands: Commands) -> None:
     summary = "train one small model three ways on an emulated slow link, and compare"
     parser = commands.add_parser(
         "demo",
@@ -186,7 +198,7 @@ def add_demo(commands) -> None:
     parser.set_defaults(run=run_demo)
 
 
-def add_simulate(commands) -> None:
+def add_simulate(commands: Commands) -> None:
     from . import synthetic
 
     summary = "train a task with virtual workers under several policies, and compare"
@@ -252,7 +264,7 @@ def add_simulate(commands) -> None:
     parser.set_defaults(run=run_simulate)
 
 
-def add_plan(commands) -> None:
+def add_plan(commands: Commands) -> None:
     summary = "tell which method, level and route would make a step fastest on your network"
     parser = commands.add_parser(
         "plan",
@@ -303,7 +315,7 @@ def add_plan(commands) -> None:
     parser.set_defaults(run=run_plan)
 
 
-def add_bench(commands) -> None:
+def add_bench(commands: Commands) -> None:
     summary = "measure kernels or messages on this machine, each beside its roofline"
     parser = commands.add_parser(
         "bench",
@@ -338,7 +350,7 @@ def add_bench(commands) -> None:
     parser.set_defaults(run=run_bench)
 
 
-def add_doctor(commands) -> None:
+def add_doctor(commands: Commands) -> None:
     summary = "look for what slows down or breaks jobs on this machine, and say what to do"
     parser = commands.add_parser(
         "doctor",
@@ -358,7 +370,7 @@ def add_doctor(commands) -> None:
     parser.set_defaults(run=run_doctor)
 
 
-def add_explain(commands) -> None:
+def add_explain(commands: Commands) -> None:
     summary = "tell the story of a run, from its trace"
     parser = commands.add_parser(
         "explain",
@@ -379,7 +391,7 @@ def add_explain(commands) -> None:
     parser.set_defaults(run=run_explain)
 
 
-def add_replay(commands) -> None:
+def add_replay(commands: Commands) -> None:
     summary = "repeat the decisions of a run from its trace, or ask another policy"
     parser = commands.add_parser(
         "replay",
@@ -412,7 +424,7 @@ def add_replay(commands) -> None:
     parser.set_defaults(run=run_replay)
 
 
-def add_report(commands) -> None:
+def add_report(commands: Commands) -> None:
     summary = "draw a page about one run or several, from their traces"
     parser = commands.add_parser(
         "report",
@@ -441,7 +453,7 @@ def add_report(commands) -> None:
     parser.set_defaults(run=run_report)
 
 
-def add_export(commands) -> None:
+def add_export(commands: Commands) -> None:
     summary = "turn a trace into CSV, a timeline for Perfetto, TensorBoard or W&B"
     parser = commands.add_parser(
         "export",
@@ -477,7 +489,7 @@ def positive(text: str) -> float:
     return value
 
 
-def add_probe(commands) -> None:
+def add_probe(commands: Commands) -> None:
     summary = "measure the network between the ranks of a job"
     parser = commands.add_parser(
         "probe",
@@ -500,61 +512,61 @@ def add_probe(commands) -> None:
     parser.set_defaults(run=run_probe)
 
 
-def run_probe(arguments) -> int:
+def run_probe(arguments: Namespace) -> int:
     from . import probe
 
     return probe.run(arguments)
 
 
-def run_doctor(arguments) -> int:
+def run_doctor(arguments: Namespace) -> int:
     from . import doctor
 
     return doctor.run(arguments)
 
 
-def run_explain(arguments) -> int:
+def run_explain(arguments: Namespace) -> int:
     from . import explain
 
     return explain.run(arguments)
 
 
-def run_replay(arguments) -> int:
+def run_replay(arguments: Namespace) -> int:
     from . import replay
 
     return replay.run(arguments)
 
 
-def run_report(arguments) -> int:
+def run_report(arguments: Namespace) -> int:
     from . import report
 
     return report.run(arguments)
 
 
-def run_export(arguments) -> int:
+def run_export(arguments: Namespace) -> int:
     from . import export
 
     return export.run(arguments)
 
 
-def run_bench(arguments) -> int:
+def run_bench(arguments: Namespace) -> int:
     from . import bench
 
     return bench.run(arguments)
 
 
-def run_plan(arguments) -> int:
+def run_plan(arguments: Namespace) -> int:
     from . import plan
 
     return plan.run(arguments)
 
 
-def run_demo(arguments) -> int:
+def run_demo(arguments: Namespace) -> int:
     from . import demo
 
     return demo.run(arguments)
 
 
-def run_simulate(arguments) -> int:
+def run_simulate(arguments: Namespace) -> int:
     if arguments.synthetic:
         from . import synthetic
 
@@ -566,7 +578,7 @@ def run_simulate(arguments) -> int:
     return simulate.run(arguments)
 
 
-def show_methods(arguments) -> int:
+def show_methods(arguments: Namespace) -> int:
     elements = int(arguments.elements)
     layers = [("gradient", elements, max(1, round(elements**0.5)))]  # as one square matrix
     levels = {"ratio": arguments.ratio, "rank": arguments.rank, "none": 1.0}
@@ -608,7 +620,7 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.3g} MB" if count >= 1e5 else f"{count / 1e3:.3g} kB"
 
 
-def show_policies(arguments) -> int:
+def show_policies(arguments: Namespace) -> int:
     rows = _core.policies()
     if arguments.json:
         write_json(arguments.json, {"v": 1, "policies": rows})
@@ -627,7 +639,7 @@ def show_policies(arguments) -> int:
     return 0
 
 
-def show(arguments, name: str, rows: list[dict], columns: dict) -> int:
+def show(arguments: Namespace, name: str, rows: list[dict], columns: dict) -> int:
     if arguments.json:
         write_json(arguments.json, {"v": 1, name: rows})
     if arguments.json != "-":
@@ -648,7 +660,7 @@ def show_rows(rows: list, columns: dict, broken: int = 1) -> None:
     console().print(table)
 
 
-def console():
+def console() -> "Console":
     """As wide as the terminal; where there is none, as wide as our own texts."""
     from rich.console import Console
 

@@ -16,13 +16,15 @@ import sys
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from . import _core, fashion_mnist
@@ -30,6 +32,7 @@ from .attach import _resolve_policy
 from .cli import check_writable, write_json
 from .demo_worker import RUNS
 from .errors import Error
+from .policies import Policy
 
 MOST_RANKS = 16
 DEFAULT_METHOD, DEFAULT_RATIO, DEFAULT_RANK = "topk", 0.01, 2
@@ -40,7 +43,7 @@ PATIENCE = 2.0  # seconds in which a process may end by itself before it is kill
 TAIL = 12  # lines of a failed process's standard error
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     settings = check(arguments)
     console = Console(stderr=True, highlight=False)
     display = make_display(console, settings["steps"], arguments.quiet)
@@ -59,7 +62,7 @@ def run(arguments) -> int:
 # --- what it was given ---
 
 
-def check(arguments) -> dict:
+def check(arguments: Namespace) -> dict:
     """The settings of the workers. All mistakes are found here, before a process is started."""
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)
     check_range("--epochs", arguments.epochs, 1, 10_000)
@@ -94,7 +97,7 @@ def check_range(option: str, value: int, low: int, high: int) -> None:
         raise Error("config", f"{option} {value}: must be between {low} and {high}")
 
 
-def choose_link(arguments, steps: int) -> tuple[str | list, str]:
+def choose_link(arguments: Namespace, steps: int) -> tuple[str | list, str]:
     """As _core.LinkSchedule takes it and JSON carries it, and in words."""
     if arguments.link_schedule is None:
         _core.parse_link(arguments.link)
@@ -103,7 +106,7 @@ def choose_link(arguments, steps: int) -> tuple[str | list, str]:
     return schedule.segments, schedule.describe()
 
 
-def choose_policy(arguments):
+def choose_policy(arguments: Namespace) -> Policy:
     policy, method = arguments.policy, arguments.method
     ratio, rank = arguments.ratio, arguments.rank
     if policy is None and (method, ratio, rank) == (None, None, None):
@@ -150,7 +153,7 @@ class Workers:
         self._errors: dict[int, dict] = {}  # by rank, in the order in which they came
         self._where = "at the start"
 
-    def __enter__(self):
+    def __enter__(self) -> "Workers":
         try:
             for rank in range(self._ranks):
                 self._processes.append(self._start(rank))
@@ -159,7 +162,7 @@ class Workers:
             raise
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._stop()
 
     def _start(self, rank: int) -> subprocess.Popen:
@@ -186,6 +189,7 @@ class Workers:
         """What the workers tell, until all have ended well. Raises when one has not."""
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
+                assert process.stdout is not None, "a pipe"
                 selector.register(process.stdout, selectors.EVENT_READ, (rank, bytearray()))
             deadline = math.inf
             while selector.get_map() and time.monotonic() < deadline:
@@ -263,13 +267,15 @@ class Workers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            process.stdin.close()
-            process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
-def follow(workers: Workers, display, changes: list[tuple[int, str]]) -> dict[str, dict]:
+def follow(workers: Workers, display: "Silence", changes: list[tuple[int, str]]) -> dict[str, dict]:
     """The result of every run, by name."""
-    results, coming = {}, deque()
+    results: dict[str, dict] = {}
+    coming: deque[tuple[int, str]] = deque()
     for message in workers.messages():
         if message["kind"] == "run":
             display.begin(message["name"])
@@ -298,7 +304,7 @@ def link_changes(settings: dict) -> list[tuple[int, str]]:
 # --- progress, on standard error ---
 
 
-def figures(message: dict) -> dict[str, str]:
+def figures(message: dict) -> dict[str, Any]:
     return {
         "loss": f"loss {number(message['loss'], '.3f')}",
         "pace": f"{1e3 * message['seconds'] / message['step']:.0f} ms/step emulated",
@@ -310,17 +316,17 @@ def number(value: float | None, form: str) -> str:
     return "not finite" if value is None else format(value, form)
 
 
-def make_display(console: Console, steps: int, quiet: bool):
+def make_display(console: Console, steps: int, quiet: bool) -> "Silence":
     if quiet:
         return Silence()
     return Bars(console, steps) if console.is_interactive else Lines(console, steps)
 
 
 class Silence:
-    def __enter__(self):
+    def __enter__(self) -> "Silence":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def begin(self, name: str) -> None:
@@ -341,7 +347,7 @@ class Bars(Silence):
 
     def __init__(self, console: Console, steps: int):
         self._steps = steps
-        self._tasks = {}
+        self._tasks: dict[str, TaskID] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=14),
@@ -350,15 +356,16 @@ class Bars(Silence):
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=console,
         )
-        blank = {"loss": "", "pace": "", "sent": ""}
         for name in RUNS:
-            self._tasks[name] = self._progress.add_task(name, start=False, total=steps, **blank)
+            self._tasks[name] = self._progress.add_task(
+                name, start=False, total=steps, loss="", pace="", sent=""
+            )
 
-    def __enter__(self):
+    def __enter__(self) -> "Bars":
         self._progress.start()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
     def begin(self, name: str) -> None:
@@ -409,7 +416,7 @@ class Lines(Silence):
 # --- the result ---
 
 
-def summarise(arguments, settings: dict, results: dict[str, dict]) -> dict:
+def summarise(arguments: Namespace, settings: dict, results: dict[str, dict]) -> dict:
     runs = [
         {
             "name": name,

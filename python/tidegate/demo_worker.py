@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -51,6 +52,9 @@ class Exchange:
     log: Callable[..., None] = lambda **figures: None
 
 
+Attach = Callable[[DistributedDataParallel, torch.optim.Optimizer, dict], Exchange]
+
+
 def make_model(seed: int) -> nn.Module:
     """A strided CNN of 0.41 million parameters. Equal on all ranks and in all runs."""
     torch.manual_seed(seed)
@@ -80,8 +84,10 @@ def link_of(settings: dict) -> Link:
     return link if isinstance(link, str) else _core.LinkSchedule(link)
 
 
-def all_reduce_run(element: str):
-    def attach(model, optimizer, settings: dict) -> Exchange:
+def all_reduce_run(element: str) -> Attach:
+    def attach(
+        model: DistributedDataParallel, optimizer: torch.optim.Optimizer, settings: dict
+    ) -> Exchange:
         del optimizer
         hook = AllReduceHook(model, element, TIMEOUT, link_of(settings))
         return Exchange(lambda: hook.bytes_sent, hook.close)
@@ -89,7 +95,9 @@ def all_reduce_run(element: str):
     return attach
 
 
-def tidegate_run(model, optimizer, settings: dict) -> Exchange:
+def tidegate_run(
+    model: DistributedDataParallel, optimizer: torch.optim.Optimizer, settings: dict
+) -> Exchange:
     handle = _attach(
         model,
         optimizer,
@@ -119,7 +127,7 @@ class Data:
         self.test = fashion_mnist.load("test", share)
         shuffle = torch.Generator().manual_seed(settings["seed"])
         batch = settings["batch"]
-        self.order = []
+        self.order: list[torch.Tensor] = []
         while len(self.order) < settings["steps"]:
             epoch = torch.randperm(len(self.images), generator=shuffle)
             # An incomplete last batch is left out: ranks may not differ in their number of steps.
@@ -131,7 +139,7 @@ class Data:
         return self.images[chosen], self.labels[chosen]
 
 
-def tell(kind: str, **figures) -> None:
+def tell(kind: str, **figures: Any) -> None:
     finite = {k: v for k, v in figures.items() if not isinstance(v, float) or math.isfinite(v)}
     print(json.dumps({"kind": kind, **dict.fromkeys(figures), **finite}), flush=True)
 
@@ -234,7 +242,7 @@ def end_with_parent() -> None:
     """Ends this process when the parent is gone, however that came about: standard input is a pipe
     from it, on which nothing is ever sent."""
 
-    def watch():
+    def watch() -> None:
         os.read(sys.stdin.fileno(), 1)
         os._exit(1)
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class Finding:
     advice: str = ""  # for everything but "ok"
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     if arguments.json not in (None, "-"):
         check_writable("--json", arguments.json)
     findings = [
@@ -136,7 +137,7 @@ def check_launcher(environ: Mapping[str, str]) -> Finding:
                 "a rank needs RANK and WORLD_SIZE; unset them, or start the job with torchrun",
             )
         return Finding("ok", "launcher", "none (started by hand); torchrun, mpirun and srun work")
-    values = dict(zip(WANTED, (environ.get(v) for v in LAUNCHERS[name]), strict=True))
+    values = dict(zip(WANTED, (environ.get(v, "") for v in LAUNCHERS[name]), strict=True))
     found = f"{name}, rank {values['RANK']} of {values['WORLD_SIZE']}"
     try:
         rank, ranks = int(values["RANK"]), int(values["WORLD_SIZE"])
@@ -234,6 +235,7 @@ def check_interface(
     others = [i for i in interfaces if i.usable and not i.virtual]
     best = max(others, key=lambda i: i.mbit or 0, default=None)
     told = environ.get("GLOO_SOCKET_IFNAME")
+    chosen: Interface | None
     use = f"export GLOO_SOCKET_IFNAME={best.name} on every machine" if best else ""
     if told is not None:
         missing = [name for name in told.split(",") if name not in known]

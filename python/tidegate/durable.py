@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 TEMPORARY = ".unfinished"
 
@@ -22,13 +23,13 @@ class Written:
 class _Counting:
     """A file to write to that sums up what goes by."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._digest = hashlib.sha256()
         self._bytes = 0
         self.error: OSError | None = None  # torch.save would hide it behind one of its own
 
-    def write(self, data) -> int:
+    def write(self, data: bytes) -> int:
         try:
             written = self._file.write(data)
         except OSError as error:

@@ -15,8 +15,10 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -63,7 +65,14 @@ class PacedLink:
     """An emulated link: holds every collective back until the described link would have delivered
     it. For ranks on one machine; they share a table of times in a file in memory."""
 
-    def __init__(self, link: Link, rank: int, ranks: int, hosts: int, gather_objects):
+    def __init__(
+        self,
+        link: Link,
+        rank: int,
+        ranks: int,
+        hosts: int,
+        gather_objects: Callable[[Any], list],
+    ) -> None:
         schedule = _core.LinkSchedule(link) if isinstance(link, str) else link
         self.description = link if isinstance(link, str) else schedule.describe()
         nbytes = _core.PacedLink.table_bytes(ranks)
@@ -95,7 +104,7 @@ class Nothing:
     def is_completed(self) -> bool:
         return True
 
-    def wait(self, timeout=None) -> bool:
+    def wait(self, timeout: timedelta | None = None) -> bool:
         return True
 
 
@@ -114,23 +123,32 @@ class Operation:
     whose beginning counts for this one, or -1 for all; step = that of the job, the same on all
     ranks."""
 
-    def __init__(self, engine, launch, tensors, collective, nbytes, root, text, step, group="all"):
+    def __init__(
+        self,
+        engine: "Engine",
+        launch: Callable[[], Any],
+        tensors: tuple,
+        collective: str | None,
+        nbytes: int,
+        root: int,
+        text: str,
+        step: int,
+        group: str = "all",
+    ) -> None:
         self.engine = engine
         self.tensors = tensors
-        self.collective = collective
-        self.nbytes = nbytes
-        self.root = root
         self.text = text
-        self.group = group
         self.began = time.monotonic()
         # Before the launch: another rank may have performed it, and ask when this one began, before
         # the launch returns.
-        paced = engine.link is not None and collective is not None
-        self.number = engine.link.start(collective, nbytes, step, group) if paced else None
+        self._ask_link: Callable[[], int] | None = None  # when it delivers
+        if engine.link is not None and collective is not None:
+            number = engine.link.start(collective, nbytes, step, group)
+            self._ask_link = partial(engine.link.due, number, collective, nbytes, root, group)
         self.work = launch()
         self.prompt = False  # when it was noticed, it had arrived just then
         self._missed = 0.0  # when it was last looked for in vain
-        self.due = None  # when the emulated link delivers, once the real one has
+        self.due: int | None = None  # when the emulated link delivers, once the real one has
 
     def done(self, patience: float) -> bool:
         """Waits up to `patience` seconds (0 = only looks); True when the collective has been
@@ -152,11 +170,9 @@ class Operation:
                 if time.monotonic() - self.began > self.engine.timeout:
                     raise Error("timeout", f"no answer within {self.engine.timeout:g} s")
                 return False
-            if self.number is None:
+            if self._ask_link is None:
                 return True
-            self.due = self.engine.link.due(
-                self.number, self.collective, self.nbytes, self.root, self.group
-            )
+            self.due = self._ask_link()
         remaining = self.due / 1e9 - time.monotonic()
         if remaining > 0:
             time.sleep(min(remaining, patience))
@@ -181,6 +197,12 @@ class Operation:
                 raise Error(kind, plain(text)) from error
 
 
+class Script(Protocol):
+    """Collectives in a row."""
+
+    def next(self) -> _core.Issue | None: ...
+
+
 class Engine:
     """Starts collectives for one handle, all from one thread."""
 
@@ -192,7 +214,7 @@ class Engine:
     ):
         self.timeout = timeout
         self.stopping = threading.Event()  # nobody waits for what is under way any more
-        self.link = None
+        self.link: PacedLink | None = None
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
         self.group = self._meet(parent, ranks)
@@ -259,25 +281,26 @@ class Engine:
 
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
-        group = self._groups.get(issue.group)
+        group = self._groups[issue.group]
         members = self._members[issue.group]
         mine = tensor_at(issue.address, issue.bytes, DTYPES[issue.element])
         target = tensor_at(issue.target, issue.target_bytes)
-        tensors = (mine, target)
+        tensors: tuple = (mine, target)
+        launch: Callable[[], Any]
         waits_for = -1  # whose contribution this rank needs, if not everybody's
         if issue.collective == "all-reduce":
-            options = dist.AllreduceOptions()
-            options.reduceOp = dist.ReduceOp.SUM
-            launch = partial(group.allreduce, [mine], options)
+            summing = dist.AllreduceOptions()
+            summing.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM)
+            launch = partial(group.allreduce, [mine], summing)
         elif issue.collective == "all-gather":
             outputs = list(target.split(issue.bytes)) if issue.bytes else [target] * len(members)
             launch = partial(group.allgather, [outputs], [mine])
             tensors += (outputs,)
         elif issue.collective == "broadcast":
-            options = dist.BroadcastOptions()
-            options.rootRank = issue.root
-            options.rootTensor = 0
-            launch = partial(group.broadcast, [mine], options)
+            root = dist.BroadcastOptions()
+            root.rootRank = issue.root
+            root.rootTensor = 0
+            launch = partial(group.broadcast, [mine], root)
             waits_for = members[issue.root]
         elif issue.collective == "all-to-all":
             launch = partial(group.alltoall_base, target, mine, [], [])
@@ -317,7 +340,7 @@ class Engine:
         self.perform(calibration)
         return calibration
 
-    def perform(self, script) -> None:
+    def perform(self, script: "Script") -> None:
         """Performs what script.next() asks for, one collective after another."""
         while (issue := script.next()) is not None:
             operation = self.start(issue)
@@ -338,7 +361,7 @@ class Engine:
         self._operations.append(operation)
         return operation
 
-    def gather_objects(self, value) -> list:
+    def gather_objects(self, value: Any) -> list:
         """Every rank's value, in rank order."""
         mine = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         lengths = [int(n) for n in self._gather(torch.tensor([mine.numel()]))]
@@ -384,7 +407,7 @@ class Engine:
         if self.stopping.is_set():
             raise Error("peer", "the process ends while a collective is under way")
 
-    def close(self, exiting: bool = False, keep=()) -> None:
+    def close(self, exiting: bool = False, keep: tuple = ()) -> None:
         """Frees the group; or, while an operation is still pending on it, leaves it and its memory
         to the end of the process: the engine's thread may yet write, and freeing would block."""
         if not all(operation.work.is_completed() for operation in self._operations):

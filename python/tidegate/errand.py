@@ -3,6 +3,7 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 PATIENCE = 0.2  # seconds; how soon Ctrl-C, or the end of the other thread, is noticed
 
@@ -11,7 +12,7 @@ class Errand:
     def __init__(self, action: Callable):
         self._action = action
         self._done = threading.Event()
-        self._result = None
+        self._result: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -29,7 +30,7 @@ class Errand:
     def finished(self) -> bool:
         return self._done.is_set()
 
-    def wait(self, worker: threading.Thread):
+    def wait(self, worker: threading.Thread) -> Any:
         """What the action returned; raises what it raised."""
         while not self._done.wait(PATIENCE) and worker.is_alive():
             pass

@@ -10,5 +10,5 @@ class Error(RuntimeError):
         super().__init__(text)
         self.kind = kind
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return Error, (self.kind, str(self))

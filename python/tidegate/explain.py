@@ -3,6 +3,7 @@
 
 import math
 import statistics
+from argparse import Namespace
 from collections import Counter, defaultdict
 
 from . import _core
@@ -12,7 +13,7 @@ BARS = "▁▂▃▄▅▆▇█"
 MOST_LINES = 60  # of the story, unless --all is given
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     from .cli import write_json
 
     trace = _core.read_trace(arguments.trace)

@@ -9,6 +9,7 @@ gains of ratios: from a snapshot it trains some steps with each of them, and goe
 
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,9 +112,9 @@ def compressing(step: dict) -> float:
     return 1e-3 * (step["ms"]["compress"] + step["ms"]["decode"])
 
 
-def mean(values) -> float:
-    values = list(values)
-    return sum(values) / len(values)
+def mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
 
 
 def moving_average(values: list[float]) -> float:

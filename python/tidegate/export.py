@@ -4,6 +4,8 @@
 import csv
 import json
 import math
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from . import _core
@@ -12,8 +14,10 @@ from .cli import check_writable
 from .errors import Error
 from .perfetto import timeline
 
+Keep = Callable[[int], bool]  # whether a step is wanted
 
-def run(arguments) -> int:
+
+def run(arguments: Namespace) -> int:
     writers = {
         "csv": write_csv,
         "perfetto": write_perfetto,
@@ -36,8 +40,7 @@ def run(arguments) -> int:
     return 0
 
 
-def chosen_steps(text: str | None):
-    """step -> whether it is wanted."""
+def chosen_steps(text: str | None) -> Keep:
     if text is None:
         return lambda step: True
     first, colon, last = text.partition(":")
@@ -93,7 +96,7 @@ def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
 
 
-def write_csv(path: str, trace: dict, of_steps: list, keep) -> int:
+def write_csv(path: str, trace: dict, of_steps: list, keep: Keep) -> int:
     table = [row for row in scalars(trace, of_steps) if keep(row["step"])]
     choices = {each["step"]: " | ".join(dict.fromkeys(each["choices"])) for each in trace["steps"]}
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -105,7 +108,7 @@ def write_csv(path: str, trace: dict, of_steps: list, keep) -> int:
     return len(table)
 
 
-def write_perfetto(path: str, trace: dict, of_steps: list, keep) -> int:
+def write_perfetto(path: str, trace: dict, of_steps: list, keep: Keep) -> int:
     events = timeline(trace, of_steps, keep)
     Path(path).write_text(
         json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8"
@@ -124,7 +127,7 @@ def finite_figures(row: dict) -> dict[str, float]:
     }
 
 
-def write_tensorboard(folder: str, trace: dict, of_steps: list, keep) -> int:
+def write_tensorboard(folder: str, trace: dict, of_steps: list, keep: Keep) -> int:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -139,7 +142,7 @@ def write_tensorboard(folder: str, trace: dict, of_steps: list, keep) -> int:
     return len(table)
 
 
-def write_wandb(project: str, trace: dict, of_steps: list, keep) -> int:
+def write_wandb(project: str, trace: dict, of_steps: list, keep: Keep) -> int:
     try:
         import wandb
     except ImportError:

@@ -33,12 +33,12 @@ class Gradients:
 
     def collect(self, rank: int) -> None:
         """What backward left at the parameters becomes the gradient of this rank."""
-        views, grads = self._views[rank], [p.grad for p in self._parameters]
-        self._absent[rank] = {index for index, grad in enumerate(grads) if grad is None}
+        views, found = self._views[rank], [p.grad for p in self._parameters]
+        self._absent[rank] = {index for index, grad in enumerate(found) if grad is None}
         if self._absent[rank]:
             torch._foreach_zero_([views[index] for index in self._absent[rank]])
-            views = [view for view, grad in zip(views, grads, strict=True) if grad is not None]
-            grads = [grad for grad in grads if grad is not None]
+            views = [view for view, grad in zip(views, found, strict=True) if grad is not None]
+        grads = [grad for grad in found if grad is not None]
         if any(grad.is_sparse for grad in grads):
             raise Error("unsupported", "sparse gradients: a virtual cluster takes dense ones only")
         torch._foreach_copy_(views, grads)

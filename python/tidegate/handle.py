@@ -15,13 +15,16 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, states
+from .comm_state import CommState
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
 from .errand import Errand
 from .errors import Error
@@ -47,6 +50,15 @@ OUT_OF_MEMORY = (
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
+class Bucket(Protocol):
+    """What of DDP's GradBucket is used; other frameworks have none."""
+
+    def index(self) -> int: ...
+    def buffer(self) -> torch.Tensor: ...
+    def parameters(self) -> list[torch.Tensor]: ...
+    def is_last(self) -> bool: ...
+
+
 @dataclass
 class ReadyBucket:
     """What the hook hands over. The future and the buffer stay alive until the mean is in place."""
@@ -58,7 +70,7 @@ class ReadyBucket:
     when: int
     future: torch.futures.Future
     device_buffer: torch.Tensor | None = None  # DDP's own, if it is on a device
-    fetched: object = None  # the event of the copy from there
+    fetched: torch.cuda.Event | None = None  # the event of the copy from there
     rates: list[float] | None = None  # of the optimizer's groups; with the first bucket of a step
 
 
@@ -108,7 +120,7 @@ def checked_figures(figures: dict) -> dict[str, float]:
     return checked
 
 
-def average_densely(bucket: dist.GradBucket, group: dist.ProcessGroup) -> torch.futures.Future:
+def average_densely(bucket: Bucket, group: dist.ProcessGroup | None) -> torch.futures.Future:
     """What DDP would do without a hook."""
     buffer = bucket.buffer().mul_(1.0 / dist.get_world_size(group))
     work = dist.all_reduce(buffer, group=group, async_op=True)
@@ -123,14 +135,14 @@ class Handle:
 
     def __init__(
         self,
-        ddp,
+        ddp: DistributedDataParallel | CommState,
         session: "_core.Session",
         engine: Engine,
-        scaler,
-        optimizer,
+        scaler: torch.amp.GradScaler | None,
+        optimizer: torch.optim.Optimizer,
         label: str,
         staging: Staging | None = None,
-    ):
+    ) -> None:
         self.label = label
         self.optimizer = optimizer
         self._compared = False  # what ranks have loaded, since it may have changed
@@ -228,7 +240,7 @@ class Handle:
         with self._lock:
             self._session.end_epoch()
 
-    def micro_batches(self, loader: Iterable, scheduler=None) -> Iterator[MicroBatch]:
+    def micro_batches(self, loader: Iterable, scheduler: Any = None) -> Iterator[MicroBatch]:
         """The batches of one epoch, as many to a step as the policy says (see the module
         micro_batches). Every rank's loader must have equally many. A policy that lets learning
         rates grow with the batch does it here; `scheduler` = the one that sets them, if any: its
@@ -241,7 +253,7 @@ class Handle:
             scale_rates(self.optimizer, scheduler, scale)
             return batches
 
-        return micro_batches(loader, begin_step, lambda: self._ddp().no_sync(), self.end_epoch)
+        return micro_batches(loader, begin_step, lambda: self._model().no_sync(), self.end_epoch)
 
     def state_dict(self) -> dict:
         """What this rank needs to go on where it stopped; every rank has its own. Between two
@@ -268,7 +280,8 @@ class Handle:
         for one last `optimizer.step()`, and leaves nothing waiting. Parameters that nothing waits
         for have no gradient then. Whether anything waited, the same on all ranks. Gradients are
         not scaled: not for a GradScaler. Between two steps; all ranks must call it."""
-        return self._between_steps(lambda: flush(self._ddp().module, self._session, self._engine))
+        module = self._model().module
+        return self._between_steps(lambda: flush(module, self._session, self._engine))
 
     def pause(self) -> None:
         """From the next step on DDP averages densely by itself, and what waits to be sent stays
@@ -303,7 +316,16 @@ class Handle:
 
     # --- between two steps ---
 
-    def _between_steps(self, action):
+    def _model(self) -> DistributedDataParallel | CommState:
+        model = self._ddp()
+        if model is None:
+            raise Error(
+                "config",
+                f"the model of the handle {self.label!r} is gone; keep it while the handle is used",
+            )
+        return model
+
+    def _between_steps(self, action: Callable[[], Any]) -> Any:
         """Lets the exchange thread do something when nothing is under way; returns its result."""
         if self._in_backward:
             raise Error(
@@ -320,7 +342,7 @@ class Handle:
             if not errand.finished:
                 self._abandoned = errand
 
-    def _gather(self, value) -> list:
+    def _gather(self, value: Any) -> list:
         """Every rank's value, in rank order. Collective."""
 
         def gather() -> list:
@@ -342,7 +364,7 @@ class Handle:
         """Goes on from a state, or raises and leaves everything as it is."""
         misfit = states.adapt(state, self._sizes, strict)
 
-        def load():
+        def load() -> None:
             self._session.load(state)
             self._compared = False
             self._layouts.clear()  # the next step brings its layers, and
@@ -354,7 +376,7 @@ class Handle:
 
     # --- the autograd thread ---
 
-    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future:
+    def hook(self, bucket: Bucket) -> torch.futures.Future:
         """What DDP calls for every bucket; `tidegate.comm_hook` has it as a pair with its state."""
         if self._closed or self._paused:
             return average_densely(bucket, self._parent)
@@ -399,7 +421,7 @@ class Handle:
         errors are raised by a callback that runs when DDP has finished this backward."""
         engine = torch.autograd.Variable._execution_engine
 
-        def after_backward():
+        def after_backward() -> None:
             self._in_backward = False
             if self._error is not None:
                 self._error_shown = True
@@ -492,7 +514,7 @@ class Handle:
             return []
         layout, self._saved_layout = self._saved_layout, None
         given = [
-            ([] if is_foreign(bucket.buffer) else bucket.layers, bucket.buffer)
+            ([] if is_foreign(bucket.buffer) else bucket.layers or [], bucket.buffer)
             for bucket in self._step
         ]
         # Buckets that cannot be cut so go as they come: what waits moves along, by name.
@@ -603,7 +625,7 @@ class Handle:
         for ready in finished:
             if ready.future.done():
                 continue
-            if ready.device_buffer is None:
+            if ready.device_buffer is None or self._staging is None:
                 ready.future.set_result(ready.buffer)
             else:
                 self._staging.give_back(ready.buffer, ready.device_buffer, ready.future)
@@ -627,6 +649,7 @@ class Handle:
             self._session.note_fault(kind, text)
         except Exception as another:  # a report that fails must not hide what it reports
             text = f"{error}; and the report of it failed: {another!r}"
+        failure: BaseException
         if isinstance(error, Error):
             failure = Error(error.kind, text)
             failure.__cause__ = error

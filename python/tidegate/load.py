@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tidegate.load`: a checkpoint that `tidegate.save` has written, on as many ranks or on others."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import _core, durable, manifest
 from .errors import Error
+from .handle import Handle
 from .manifest import File, Manifest
 from .together import together
 
+if TYPE_CHECKING:
+    from .attach import AnyHandle
 
-def load(handle, folder, strict: bool = True, missing_ok: bool = False):
+
+def load(
+    handle: "AnyHandle",
+    folder: str | os.PathLike[str],
+    strict: bool = True,
+    missing_ok: bool = False,
+) -> Any:
     """Goes on from what `save` has stored, on as many ranks or others, and returns the extra that
     it was given. Between two steps; all ranks must call it. On another number of ranks every rank
     reads all files and takes their mean: what is still owed to the model is preserved.
@@ -21,6 +32,7 @@ def load(handle, folder, strict: bool = True, missing_ok: bool = False):
 
     If that fails, on whichever rank, all ranks raise a tidegate.Error and go on as they were."""
     folder = Path(folder)
+    found: Manifest | None
     found = together(handle, lambda: manifest.find(folder) if handle.rank == 0 else None)[0]
     if found is None:
         if missing_ok:
@@ -31,14 +43,14 @@ def load(handle, folder, strict: bool = True, missing_ok: bool = False):
             "start anew with missing_ok=True",
         )
     manifest.check_label(found, handle, folder)
-    ours = []  # what this rank has read
+    ours: list = []  # what this rank has read
 
     def read() -> None:
         ours[:] = [_read_state(found, handle, folder), _read_extra(found, folder)]
 
     together(handle, read)
     state, extra = ours
-    if state is not None:
+    if state is not None and isinstance(handle, Handle):
         before = handle._state()  # should another rank be unable to load what this one can
         together(handle, lambda: handle._adopt(state, strict), undo=lambda: handle._adopt(before))
     return extra
@@ -68,7 +80,7 @@ def _read_file(file: File, folder: Path) -> Path:
     return path
 
 
-def _read_state(found: Manifest, handle, folder: Path):
+def _read_state(found: Manifest, handle: "AnyHandle", folder: Path) -> "_core.State | None":
     """This rank's own; the mean of all, if they are not as many as now; none, if there is none."""
     if not found.states or handle.disabled:
         return None
@@ -93,7 +105,7 @@ def _read_state_of(rank: int, found: Manifest, folder: Path) -> "_core.State":
     return state
 
 
-def _read_extra(found: Manifest, folder: Path):
+def _read_extra(found: Manifest, folder: Path) -> Any:
     if found.extra is None:
         return None
     path = _read_file(found.extra, folder)

@@ -4,10 +4,15 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .durable import Written
 from .errors import Error
 
+if TYPE_CHECKING:
+    from .attach import AnyHandle
+
+Kind = TypeVar("Kind")
 NAME = "manifest.json"
 FORMAT = "tidegate checkpoint"
 VERSION = 1
@@ -55,7 +60,7 @@ def find(folder: Path) -> Manifest | None:
         raise Error("checkpoint", f"cannot read {path}: {error.strerror or error}") from error
 
 
-def check_label(found: Manifest, handle, folder: Path) -> None:
+def check_label(found: Manifest, handle: "AnyHandle", folder: Path) -> None:
     if found.label != handle.label:
         raise Error(
             "checkpoint",
@@ -96,7 +101,7 @@ def read(text: bytes, where: str) -> Manifest:
         ) from error
 
 
-def _of_type(value, kind: type):
+def _of_type(value: Any, kind: type[Kind]) -> Kind:
     if type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value

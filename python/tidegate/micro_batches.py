@@ -11,7 +11,7 @@ many as the policy says; and learning rates that grow with the batch.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any
 
@@ -26,7 +26,7 @@ SCHEDULER_RATES = ("base_lrs", "max_lrs")
 class MicroBatch:
     """One batch of a step. Forward and backward belong inside `with micro:`."""
 
-    def __init__(self, batch, scale: float, last: bool, no_sync: Callable):
+    def __init__(self, batch: Any, scale: float, last: bool, no_sync: Callable) -> None:
         self.batch = batch
         self.scale = scale  # one over the number of batches in the step
         self.last = last  # of the step: gradients are exchanged in its backward
@@ -36,7 +36,7 @@ class MicroBatch:
         self._context.__enter__()
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._context.__exit__(*error)
 
 
@@ -54,10 +54,10 @@ def micro_batches(
         size = begin_step()
         if left > 0:
             size = min(size, left)
-            step = islice(batches, size)
+            step: Iterable[Any] = islice(batches, size)
         else:  # also what a loader has beyond its length
-            step = list(islice(batches, size))
-            size = len(step)
+            step = ahead = list(islice(batches, size))
+            size = len(ahead)
         left -= size
         ended = True
         for batch, last in _with_last(step):
@@ -71,8 +71,8 @@ def micro_batches(
 def _length(loader: Iterable[Any]) -> int:
     """0 = unknown."""
     try:
-        return len(loader)
-    except TypeError:
+        return len(loader) if isinstance(loader, Sized) else 0
+    except TypeError:  # a DataLoader of an iterable dataset has the method alone
         return 0
 
 
@@ -87,7 +87,7 @@ def _with_last(items: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         item = following
 
 
-def scale_rates(optimizer: torch.optim.Optimizer, scheduler, scale: float) -> None:
+def scale_rates(optimizer: torch.optim.Optimizer, scheduler: Any, scale: float) -> None:
     """Learning rates become `scale` times those that the user has set, now and in what a scheduler
     makes of them later on."""
     factors = [scale / group.get(SCALE, 1.0) for group in optimizer.param_groups]
@@ -103,7 +103,7 @@ def scale_rates(optimizer: torch.optim.Optimizer, scheduler, scale: float) -> No
                 setattr(each, key, [r * f for r, f in zip(rates, factors, strict=True)])
 
 
-def _with_parts(scheduler) -> Iterator:
+def _with_parts(scheduler: Any) -> Iterator:
     """A scheduler, and those that it is made of (SequentialLR, ChainedScheduler)."""
     if scheduler is None:
         return

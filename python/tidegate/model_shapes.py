@@ -20,7 +20,7 @@ FIRST_ROWS = 512  # of its last one, which DDP's first bucket has room for
 
 def from_count(parameters: int) -> list[Layer]:
     """So many parameters as square matrices of up to a million elements."""
-    layers = []
+    layers: list[Layer] = []
     left = parameters
     while left:
         most = MATRIX_ROWS if layers else FIRST_ROWS
@@ -116,5 +116,5 @@ def _from_csv(path: str, text: str) -> list[tuple[str, list[int]]]:
     return shapes
 
 
-def _is_dimension(value) -> bool:
+def _is_dimension(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

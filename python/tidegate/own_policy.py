@@ -22,7 +22,9 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from . import _core
 from .errors import Error
 
 NEEDS = ("reacts", "by_host", "speeds", "magnitudes", "sketches")
@@ -57,6 +59,9 @@ class Decision:
     reason: str = ""
 
 
+Answer = Decision | Choice | tuple | str
+
+
 class OwnPolicy:
     """A policy that remembers something. Only decide() must be written; any class that has it will
     do."""
@@ -66,10 +71,10 @@ class OwnPolicy:
     # Steps over which gradients are summed up for Question.window, or 0 for an epoch.
     window: int | None = None
 
-    def begin_step(self, now) -> None:
+    def begin_step(self, now: _core.Question) -> None:
         """Once per step, before any bucket: a question that is about none."""
 
-    def decide(self, question):
+    def decide(self, question: _core.Question) -> Answer:
         """For every bucket of a step."""
         raise NotImplementedError
 
@@ -92,7 +97,7 @@ class OwnPolicy:
 class Adapter:
     """Any form of own policy, as the library calls it."""
 
-    def __init__(self, policy):
+    def __init__(self, policy: Any) -> None:
         self.policy = policy
         self._decide = policy.decide if hasattr(policy, "decide") else policy
 
@@ -103,11 +108,11 @@ class Adapter:
             raise Error("config", f"needs {unknown}: known are {', '.join(NEEDS)}")
         return (*(name in wanted for name in NEEDS), getattr(self.policy, "window", None))
 
-    def begin_step(self, now) -> None:
+    def begin_step(self, now: _core.Question) -> None:
         if hasattr(self.policy, "begin_step"):
             self.policy.begin_step(now)
 
-    def decide(self, question) -> tuple:
+    def decide(self, question: _core.Question) -> tuple:
         """(choice, reason, [(layers, choice)], [layers that are dropped])"""
         answer = self._decide(question)
         if not isinstance(answer, Decision):
@@ -116,7 +121,7 @@ class Adapter:
         apart = [(list(map(int, layers)), self._read(way)[0]) for layers, way in answer.apart]
         return choice, answer.reason or reason, apart, list(map(int, answer.dropped))
 
-    def _read(self, answer) -> tuple:
+    def _read(self, answer: Any) -> tuple:
         reason = ""
         if isinstance(answer, tuple) and len(answer) > 1 and isinstance(answer[-1], str):
             *answer, reason = answer
@@ -178,18 +183,18 @@ class Adapter:
             self.policy.recall(notes)
 
 
-def is_own(policy) -> bool:
+def is_own(policy: object) -> bool:
     """A function, or a class or object that decides."""
     return callable(policy) or hasattr(policy, "decide")
 
 
-def name_of(policy) -> str:
+def name_of(policy: Any) -> str:
     """module:function, as the command line would have it."""
     named = policy if hasattr(policy, "__qualname__") else type(policy)
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def adapters(policy, count: int) -> list[Adapter]:
+def adapters(policy: Any, count: int) -> list[Adapter]:
     """One for each session: what a policy remembers is its session's own."""
     if inspect.isclass(policy):
         return [Adapter(policy()) for _ in range(count)]
@@ -198,7 +203,7 @@ def adapters(policy, count: int) -> list[Adapter]:
     return [Adapter(policy), *(Adapter(copy.deepcopy(policy)) for _ in range(count - 1))]
 
 
-def find(name: str):
+def find(name: str) -> Any:
     """The function or class of "module:function"; modules beside the script are found too."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:

@@ -10,12 +10,15 @@ A modelled run has no such moments, only how long each phase of a bucket takes: 
 each other on the wire.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from .report_figures import Row
 
 LANES = {"compute": 1, "compress": 2, "wire": 3, "decode": 4}  # ids of processes
 
 
-def timeline(trace: dict, of_steps: list[Row], keep) -> list[dict]:
+def timeline(trace: dict, of_steps: list[Row], keep: Callable[[int], bool]) -> list[dict]:
     """Events of the steps for which keep(step) is true; times in microseconds."""
     events: list[dict] = []
     buckets = 0
@@ -44,9 +47,9 @@ def lane_names(buckets: int) -> list[dict]:
         names.append(
             {**metadata("process_sort_index", process, 0, ""), "args": {"sort_index": process}}
         )
-        lanes = ["forward and backward"] if name == "compute" else range(buckets)
-        for thread, lane in enumerate(lanes):
-            label = lane if name == "compute" else f"bucket {lane}"
+        of_buckets = [f"bucket {bucket}" for bucket in range(buckets)]
+        lanes = ["forward and backward"] if name == "compute" else of_buckets
+        for thread, label in enumerate(lanes):
             names.append(metadata("thread_name", process, thread, label))
     return names
 
@@ -79,7 +82,7 @@ def bucket_slices(row: Row, each: dict, bucket: int) -> list[dict]:
     about = {"step": row.step, "choice": choice, "elements": figures["elements"]}
     slices = []
 
-    def add(lane: str, begin: float, end: float, **more) -> None:
+    def add(lane: str, begin: float, end: float, **more: Any) -> None:
         slices.append(slice_of(lane, bucket, choice, begin, end, {**about, **more}))
 
     for number, at in sorted(issued.items()):

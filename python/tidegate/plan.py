@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tidegate plan`: which method, level and route would make a step fastest, before training."""
 
+from argparse import Namespace
 from functools import cache
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from .plan_report import as_json, show
 from .runs import parse_seconds
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     job, network = check(arguments)
     choices = _core.candidates(by_host=goes_by_host(network))
     console = Console(stderr=True, highlight=False, quiet=arguments.quiet)
@@ -43,7 +44,7 @@ def run(arguments) -> int:
     return 0
 
 
-def check(arguments) -> tuple[dict, dict]:
+def check(arguments: Namespace) -> tuple[dict, dict]:
     """The job and the network. All mistakes are found here, before anything is measured."""
     for option, path in (("--json", arguments.json), ("--plot", arguments.plot)):
         if path and path != "-":
@@ -68,7 +69,7 @@ def check(arguments) -> tuple[dict, dict]:
     return job, network
 
 
-def read_layers(arguments) -> tuple[list[model_shapes.Layer], str]:
+def read_layers(arguments: Namespace) -> tuple[list[model_shapes.Layer], str]:
     if arguments.shapes:
         return model_shapes.from_file(arguments.shapes), f'shapes of "{arguments.shapes}"'
     if arguments.model:
@@ -80,12 +81,12 @@ def read_layers(arguments) -> tuple[list[model_shapes.Layer], str]:
 
 
 @cache
-def speed_table():
+def speed_table() -> _core.SpeedTable:
     """One for the process: what was measured once counts for all plans."""
     return _core.SpeedTable()
 
 
-def measure(choices: list, console: Console):
+def measure(choices: list, console: Console) -> _core.SpeedTable:
     bar = Progress(
         TextColumn("measuring compression on this machine"),
         BarColumn(bar_width=24),

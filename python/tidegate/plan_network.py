@@ -2,6 +2,7 @@
 """The network that a plan is made for: as the user describes it, or as a probe measured it."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 from . import _core
@@ -12,7 +13,7 @@ MOST = 1e12  # Mbit/s or milliseconds
 ORIGINS = ("given", "derived", "measured")
 
 
-def describe_link(arguments) -> dict:
+def describe_link(arguments: Namespace) -> dict:
     if arguments.ranks is None:
         raise Error("config", "--ranks: how many ranks share the work? Write for example --ranks 8")
     rate, latency = _core.parse_link(arguments.link)
@@ -27,7 +28,7 @@ def describe_link(arguments) -> dict:
     )
 
 
-def read_probe(arguments) -> dict:
+def read_probe(arguments: Namespace) -> dict:
     """What `tidegate probe --json` wrote."""
     path = arguments.probe
 
@@ -84,7 +85,7 @@ def read_probe(arguments) -> dict:
     )
 
 
-def number(value) -> float | None:
+def number(value: object) -> float | None:
     """A number from 0 on that a network can have, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+from . import _core
 from .errors import Error
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -21,7 +22,7 @@ def check(path: str) -> None:
         ) from None
 
 
-def draw(path: str, plan, network: dict) -> None:
+def draw(path: str, plan: _core.Plan, network: dict) -> None:
     from matplotlib.figure import Figure
 
     here = network["fits"]["all-reduce"][0] * 8 / 1e6
@@ -55,11 +56,12 @@ def draw(path: str, plan, network: dict) -> None:
     figure.savefig(path, dpi=130)
 
 
-def best_of_kinds(plan) -> list[int]:
+def best_of_kinds(plan: _core.Plan) -> list[int]:
     """The fastest rows with error feedback: one that selects, one of low rank, one of few bits; and
     the mildest level that is hardly slower than the best."""
-    fastest = {}
+    fastest: dict[tuple[bool, bool], int] = {}
     for index, row in enumerate(plan.rows):
         if row["error_feedback"]:
             fastest.setdefault((row["ratio"] is None, row["rank"] is None), index)
-    return sorted({*fastest.values(), plan.gentlest})
+    gentlest = [] if plan.gentlest is None else [plan.gentlest]
+    return sorted({*fastest.values(), *gentlest})

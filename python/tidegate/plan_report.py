@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `tidegate plan` says: a table, a conclusion and its conditions, or JSON."""
 
+from argparse import Namespace
+
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from . import _core
@@ -14,7 +16,7 @@ TELLING = 1.03  # a smaller gain is within what the model can tell
 LEAST_WIDTH = 160
 
 
-def as_json(arguments, job: dict, network: dict, plan) -> dict:
+def as_json(arguments: Namespace, job: dict, network: dict, plan: _core.Plan) -> dict:
     rows = plan.rows
     sent, step, exposed = plan.parameter_server
     return {
@@ -51,16 +53,16 @@ def as_json(arguments, job: dict, network: dict, plan) -> dict:
     }
 
 
-def show(arguments, job: dict, network: dict, plan) -> None:
+def show(arguments: Namespace, job: dict, network: dict, plan: _core.Plan) -> None:
     console = Console(markup=False, highlight=False)
     console.width = max(console.width, LEAST_WIDTH)
     console.print(table_of(arguments, plan))
     print(*conclusions(plan), "", *conditions(arguments, job, network), sep="\n")
 
 
-def table_of(arguments, plan) -> Table:
+def table_of(arguments: Namespace, plan: _core.Plan) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
-    columns = {
+    columns: dict[str, JustifyMethod] = {
         "method": "left",
         "level": "right",
         "route": "left",
@@ -89,7 +91,7 @@ def table_of(arguments, plan) -> Table:
 
 
 def by_fastest_route(rows: list[dict]) -> list[dict]:
-    fastest = {}
+    fastest: dict[tuple, dict] = {}
     for row in rows:  # fastest first
         fastest.setdefault((row["method"], level_of(row), row["delivers_less"]), row)
     return list(fastest.values())
@@ -120,7 +122,8 @@ def level_of(row: dict) -> str:
     return f"{row['bits']} bits" if row["bits"] is not None else ""
 
 
-def conclusions(plan) -> list[str]:
+def conclusions(plan: _core.Plan) -> list[str]:
+    assert plan.best is not None and plan.gentlest is not None, "some methods lose nothing"
     best, gentlest = plan.rows[plan.best], plan.rows[plan.gentlest]
     step = milliseconds(best["modelled_step_seconds"])
     if best["speedup_fp32"] <= 1:
@@ -166,7 +169,7 @@ def as_options(row: dict) -> str:
     return ", ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in options.items())
 
 
-def conditions(arguments, job: dict, network: dict) -> list[str]:
+def conditions(arguments: Namespace, job: dict, network: dict) -> list[str]:
     compression = {
         "measured": "What compressing takes was measured on this machine, on one thread, and is "
         "taken to run beside the computation.",

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import _core, own_policy
 from .errors import Error
@@ -43,7 +44,7 @@ class Auto(Policy):
     with options by name, such as `Auto(goal="time-to-target")`. `tidegate policies` says what each
     is for and why it is what it is. `attach` adds the optimizer and the horizon it was given."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: object) -> None:
         super().__init__("auto", _texts(**options))
 
 
@@ -96,7 +97,7 @@ class Schedule(Policy):
                 'Schedule needs either levels, such as [(0, "dense"), (100, "topk", 0.01)], or '
                 'file="levels.txt"',
             )
-        if file is not None:
+        if levels is None:
             super().__init__("schedule", {"file": os.fspath(file)})
         else:
             text = ";".join(" ".join(map(str, entry)) for entry in levels)
@@ -221,7 +222,7 @@ class Gravac(Policy):
         super().__init__("gravac", {key: str(value) for key, value in given.items()})
 
 
-def _texts(**options) -> dict[str, str]:
+def _texts(**options: Any) -> dict[str, str]:
     """As the table of policies reads them, without those that are not given."""
     words = {True: "yes", False: "no"}
     return {

@@ -3,6 +3,7 @@
 job would use. Every rank runs this; rank 0 shows what was found, which is the same on all."""
 
 import os
+from argparse import Namespace
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from .launchers import set_rendezvous
 TIMEOUT = 60.0  # seconds
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     set_rendezvous(program="-m tidegate probe")
     if arguments.json not in (None, "-") and os.environ["RANK"] == "0":  # who writes it
         check_writable("--json", arguments.json)
@@ -23,7 +24,9 @@ def run(arguments) -> int:
     try:
         if dist.get_world_size() == 1:
             raise Error("config", "there is only one rank, and a network has two ends; start more")
-        engine = Engine(dist.group.WORLD, TIMEOUT)
+        group = dist.group.WORLD
+        assert group is not None, "just made"
+        engine = Engine(group, TIMEOUT)
         calibration = engine.calibrate()
         result = {
             "v": 1,

@@ -4,8 +4,10 @@ lags behind, and hear of a rank that failed or left before their own time is up.
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -25,13 +27,14 @@ class News:
 
 
 class Progress:
-    def __init__(self, group: dist.ProcessGroup, label: str, rank: int, ranks: int):
+    def __init__(self, group: dist.ProcessGroup, label: str, rank: int, ranks: int) -> None:
         self.rank = rank
         self.ranks = ranks
-        self._store = dist.PrefixStore(f"tidegate/{label}", group.get_group_store().clone())
+        store: Any = group.get_group_store()  # torch's stubs do not know clone()
+        self._store = dist.PrefixStore(f"tidegate/{label}", store.clone())
         self._store.set_timeout(timedelta(seconds=STORE_PATIENCE))
         self._noted_at = 0.0
-        self._noted = None
+        self._noted: Position | None = None
         self._asking: threading.Thread | None = None
         self._heard: list[News | None] = []
         self._asked_at = 0.0
@@ -56,7 +59,7 @@ class Progress:
         """For those who wait for this rank. Of several failures the first is kept: the others
         follow from it."""
 
-        def tell():
+        def tell() -> None:
             self._write(position, f"{kind}{where}")
             self._store.compare_set("failed", "", f"{self.rank} {kind} {text[:LONGEST_NEWS]}")
 
@@ -65,7 +68,7 @@ class Progress:
     def tell_leave(self, step: int) -> None:
         """This rank has taken `step` steps and will take no more."""
 
-        def tell():
+        def tell() -> None:
             self._write((step, 0, 0), "has left")
             self._store.compare_set("left", "", f"{self.rank} {step}")
 
@@ -90,9 +93,9 @@ class Progress:
             self._write(position)
         failure = None
         if self._store.check(["failed"]):
-            rank, kind, text = self._store.get("failed").decode().split(" ", 2)
-            if int(rank) != self.rank:
-                failure = News(f"rank {rank} has failed: {text}", kind not in ("peer", "timeout"))
+            failed, kind, text = self._store.get("failed").decode().split(" ", 2)
+            if int(failed) != self.rank:
+                failure = News(f"rank {failed} has failed: {text}", kind not in ("peer", "timeout"))
         if failure is not None and failure.is_cause:
             return failure
         # Who was left waiting may have been left by this one.
@@ -111,11 +114,11 @@ class Progress:
         """The store has ended, or owes an answer: nothing can be asked or told now."""
         return self._gone or (self._asking is not None and self._asking.is_alive())
 
-    def _begin(self, question, answers: list) -> None:
+    def _begin(self, question: Callable[[], Any], answers: list) -> threading.Thread:
         """Asks the store in a thread: one whose process has stopped blocks its clients, whatever
         their time-out."""
 
-        def ask():
+        def ask() -> None:
             try:
                 answers.append(question())
             except dist.DistNetworkError:
@@ -126,8 +129,9 @@ class Progress:
         self._asked_at = time.monotonic()
         self._asking = threading.Thread(target=ask, name="tidegate store", daemon=True)
         self._asking.start()
+        return self._asking
 
-    def _ask(self, question):
+    def _ask(self, question: Callable[[], Any]) -> Any:
         """The store's answer, or None if there is none in time. A question that was asked before is
         waited for as long, counted from when it was asked."""
         now = time.monotonic()
@@ -135,9 +139,9 @@ class Progress:
             self._asking.join(max(0.0, self._asked_at + STORE_PATIENCE - now))
         if self.silent:
             return None
-        answers = []
-        self._begin(question, answers)
-        self._asking.join(max(0.0, now + STORE_PATIENCE - time.monotonic()))
+        answers: list = []
+        asking = self._begin(question, answers)
+        asking.join(max(0.0, now + STORE_PATIENCE - time.monotonic()))
         return answers[0] if answers else None
 
     def behind(self, position: Position) -> tuple[list[int], str] | None:

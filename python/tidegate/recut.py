@@ -30,7 +30,7 @@ class Recut:
 
     def __init__(self, layout: Layout, given: Given):
         self.layout = layout
-        where = {}
+        where: dict[str, torch.Tensor] = {}
         foreign = []
         for layers, buffer in given:
             parts = buffer.split([elements for _, elements, _ in layers]) if layers else ()

@@ -3,6 +3,7 @@
 
 import itertools
 import statistics
+from argparse import Namespace
 from collections import defaultdict
 
 from . import _core
@@ -13,7 +14,7 @@ from .runs import choose_policy
 MOST_ROWS = 40  # to show, unless --all is given
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     from .cli import write_json
 
     policy = choose(arguments.policy, _core.trace_start(arguments.trace))
@@ -61,7 +62,7 @@ def pair_times(times: list[dict]) -> list[dict]:
 # --- for people ---
 
 
-def show(result: dict, arguments) -> None:
+def show(result: dict, arguments: Namespace) -> None:
     decisions, steps = result["decisions"], result["steps"]
     if result["incomplete"]:
         print(result["incomplete"])

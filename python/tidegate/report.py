@@ -6,7 +6,9 @@ import html
 import json
 import math
 import re
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 from . import __version__, _core
 from . import report_figures as figures
@@ -21,7 +23,7 @@ MOST_RUNS = 8  # as many as there are colours
 TEMPLATE = Path(__file__).with_name("report_page.html")
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     check_writable("--output", arguments.output)
     plotly = find_plotly()
     runs = read(arguments.traces)
@@ -120,7 +122,7 @@ def embed(plots: list[dict]) -> str:
     return text.replace("<", "\\u003c")
 
 
-def rounded(value):
+def rounded(value: Any) -> Any:
     """Six digits are more than a picture shows; what is not finite leaves a gap."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -59,6 +59,10 @@ def all_reduce_bytes(elements: float, ranks: int) -> float:
     return 2 * (ranks - 1) / ranks * FP32_BYTES * elements
 
 
+def _times(modelled: float | None, real: float | None) -> float | None:
+    return modelled / real if modelled is not None and real else None
+
+
 @dataclass
 class Savings:
     steps: int
@@ -75,16 +79,17 @@ class Savings:
 
     @property
     def speedup_fp32(self) -> float | None:
-        return self.fp32_seconds / self.seconds if self.seconds else None
+        return _times(self.fp32_seconds, self.seconds)
 
     @property
     def speedup_half(self) -> float | None:
-        return self.half_seconds / self.seconds if self.seconds else None
+        return _times(self.half_seconds, self.seconds)
 
     @property
     def model_error(self) -> float | None:
         """The share by which the model misses what the steps really took."""
-        return abs(self.modelled_seconds / self.seconds - 1) if self.seconds else None
+        ratio = _times(self.modelled_seconds, self.seconds)
+        return None if ratio is None else abs(ratio - 1)
 
     @property
     def trusted(self) -> bool:
@@ -207,11 +212,15 @@ def regimes(trace: dict) -> list[tuple[int, int]]:
 def phases(trace: dict, of_steps: list[Row]) -> dict[str, float]:
     """Mean seconds of a step: computing, waiting for the exchange alone, and, beside the
     computation or not, compressing, on the wire, decoding."""
-    timed = [row for row in of_steps if row.exposed is not None]
+    timed = [
+        (row.compute, row.exposed)
+        for row in of_steps
+        if row.compute is not None and row.exposed is not None
+    ]
     found = {}
     if timed:
-        found["computing"] = statistics.fmean(row.compute for row in timed)
-        found["waiting"] = statistics.fmean(row.exposed for row in timed)
+        found["computing"] = statistics.fmean(compute for compute, _ in timed)
+        found["waiting"] = statistics.fmean(exposed for _, exposed in timed)
     if trace["steps"]:
         for phase in ("compress", "wire", "decode"):
             name = {"compress": "compressing", "wire": "on the wire", "decode": "decoding"}[phase]
@@ -225,7 +234,7 @@ def efficiency(trace: dict, of_steps: list[Row]) -> dict[str, float] | None:
     sums = {"compute": 0.0, "run": 0.0, "fp32": 0.0, "16-bit": 0.0}
     for row, each in zip(of_steps, trace["steps"], strict=True):
         modelled = each["modelled_seconds"]
-        if row.compute is None or None in modelled.values():
+        if row.compute is None or row.seconds is None or None in modelled.values():
             continue
         sums["compute"] += row.compute
         sums["run"] += row.seconds

@@ -4,7 +4,9 @@
 Every trace of a picture has a "tone" (which colour of the palette), every shape a "role".
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from . import report_figures as figures
 
@@ -53,7 +55,7 @@ def curve_names(runs: list[Run]) -> list[str]:
 # --- building blocks ---
 
 
-def line(run: int, name: str, points: list[tuple], **options) -> dict:
+def line(run: int, name: str, points: list[tuple], **options: Any) -> dict:
     x, y = zip(*points, strict=True) if points else ((), ())
     return {
         "type": "scatter",
@@ -66,7 +68,7 @@ def line(run: int, name: str, points: list[tuple], **options) -> dict:
     }
 
 
-def picture(title: str, text: str, data: list[dict], missing: str, **layout) -> dict:
+def picture(title: str, text: str, data: list[dict], missing: str, **layout: Any) -> dict:
     data = [
         trace for trace in data if any(x is not None and y is not None for x, y in points_of(trace))
     ]
@@ -75,15 +77,17 @@ def picture(title: str, text: str, data: list[dict], missing: str, **layout) -> 
     return {"title": title, "text": text, "data": data, "layout": layout}
 
 
-def points_of(trace: dict):
+def points_of(trace: dict) -> Iterator[tuple]:
     return zip(trace["x"], trace["y"], strict=True)
 
 
-def axis(title: str, **options) -> dict:
+def axis(title: str, **options: Any) -> dict:
     return {"title": {"text": title}, **options}
 
 
-def over_steps(runs: list[Run], value, **options) -> list[dict]:
+def over_steps(
+    runs: list[Run], value: Callable[[figures.Row, dict], float | None], **options: Any
+) -> list[dict]:
     """value(row, step) of every step, None where there is none."""
     data = []
     for number, run in enumerate(runs):
@@ -94,7 +98,7 @@ def over_steps(runs: list[Run], value, **options) -> list[dict]:
     return data
 
 
-def log_axis(title: str, data: list[dict], **options) -> dict:
+def log_axis(title: str, data: list[dict], **options: Any) -> dict:
     """Ticks at powers of ten only, where there are enough of them."""
     values = [y for trace in data if "yaxis" not in trace for y in trace["y"] if y]
     wide = values and max(values) / min(values) > 10

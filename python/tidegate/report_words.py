@@ -20,9 +20,9 @@ def headline(run: Run, saved: Savings) -> str:
     if kind:
         return f"A run by plain {kind} all-reduce: {sent} sent in {saved.steps} steps."
     share = f"{sent} sent instead of {scale_bytes(saved.fp32_bytes)}"
-    if not saved.trusted:
-        return f"{share}: {percent(saved.bytes_sent / saved.fp32_bytes)} of what fp32 would have."
     speedup = saved.speedup_fp32
+    if speedup is None or not saved.trusted:
+        return f"{share}: {percent(saved.bytes_sent / saved.fp32_bytes)} of what fp32 would have."
     if speedup < 1:
         return f"{share}, and yet steps were {1 / speedup:.3g} times as slow as by fp32 (modelled)."
     if speedup < TELLING:
@@ -51,13 +51,15 @@ def how_known(run: Run, saved: Savings, others: list[Run]) -> list[str]:
 
 
 def modelled_lines(saved: Savings) -> list[str]:
-    if not saved.seconds:
+    modelled, error = saved.modelled_seconds, saved.model_error
+    fp32, half = saved.fp32_seconds, saved.half_seconds
+    if not saved.seconds or modelled is None or error is None or fp32 is None or half is None:
         return [
             "What dense would have taken cannot be modelled: the run did not learn its network and "
             "what computing takes. Policy auto does, others with calibrate=True."
         ]
     took = f"{saved.timed_steps} steps took {duration(saved.seconds)}"
-    misses = f"{duration(saved.modelled_seconds)}, {percent(saved.model_error)} off"
+    misses = f"{duration(modelled)}, {percent(error)} off"
     if not saved.trusted:
         return [
             f"What dense would have taken cannot be told: {took}, and for what was really done the "
@@ -66,15 +68,15 @@ def modelled_lines(saved: Savings) -> list[str]:
         ]
     lines = [
         f"{took}. On the network as the run knew it, plain all-reduces would have taken "
-        f"{duration(saved.fp32_seconds)} in fp32 and {duration(saved.half_seconds)} in 16 bits "
+        f"{duration(fp32)} in fp32 and {duration(half)} in 16 bits "
         "(modelled; conversion taken to be free): "
-        f"{saved.speedup_fp32:.3g} and {saved.speedup_half:.3g} times as long.",
+        f"{fp32 / saved.seconds:.3g} and {half / saved.seconds:.3g} times as long.",
         f"For what was really done the model gives {misses}: trust its other times no further.",
     ]
-    if saved.speedup_half < 1:
+    if half < saved.seconds:
         lines.append(
             f"LOST against 16 bits: {duration(saved.seconds)} instead of "
-            f"{duration(saved.half_seconds)} (modelled). 16-bit all-reduce would have done here."
+            f"{duration(half)} (modelled). 16-bit all-reduce would have done here."
         )
     return lines
 

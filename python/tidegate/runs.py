@@ -2,6 +2,8 @@
 """Policies side by side: what the commands that compare them have in common."""
 
 import math
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import _core
@@ -23,7 +25,7 @@ class Run:
     baseline: bool
 
 
-def choose_runs(arguments, check) -> list[Run]:
+def choose_runs(arguments: Namespace, check: Callable[[Policy], object]) -> list[Run]:
     """Dense fp32 and bf16, unless they are not wanted, and every policy that was given.
     check(policy) raises what is wrong with one."""
     runs = []
@@ -46,7 +48,7 @@ def choose_policy(text: str) -> Policy:
     return policy
 
 
-def choose_links(arguments) -> "_core.LinkSchedule":
+def choose_links(arguments: Namespace) -> "_core.LinkSchedule":
     """--link, or --link-schedule over the steps of the run."""
     if arguments.link_schedule is None:
         return _core.LinkSchedule(arguments.link or DEFAULT_LINK)

@@ -10,10 +10,11 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,10 +23,13 @@ from .errors import Error
 from .manifest import File, Manifest
 from .together import together
 
+if TYPE_CHECKING:
+    from .attach import AnyHandle
+
 SUFFIX = ".tidegate"  # of all files but the manifest
 
 
-def save(handle, folder, extra=None) -> None:
+def save(handle: "AnyHandle", folder: str | os.PathLike[str], extra: Any = None) -> None:
     """Saves what all ranks need to go on from this step. Between two steps; all ranks must call it,
     with a folder that all of them see, and one for each handle.
 
@@ -35,9 +39,7 @@ def save(handle, folder, extra=None) -> None:
     A checkpoint that is in the folder is replaced when the new one is complete; if that fails, on
     whichever rank, all ranks raise a tidegate.Error and the old one stays."""
     saving = _Saving(handle, Path(folder), extra)
-    saving.prepare()
-    saving.write_files()
-    saving.write_manifest()
+    saving.write_manifest(saving.write_files(saving.prepare()))
 
 
 @dataclass
@@ -50,26 +52,25 @@ class _Place:
 
 
 class _Saving:
-    def __init__(self, handle, folder: Path, extra):
+    def __init__(self, handle: "AnyHandle", folder: Path, extra: Any) -> None:
         self._handle = handle
         self._folder = folder
         self._extra = extra
         self._state: _core.State | None = None  # none of a handle that is disabled
-        self._place: _Place | None = None
         self._own: list[File] = []  # what this rank has written, or tried to
-        self._manifest: Manifest | None = None
 
-    def prepare(self) -> None:
-        places = together(self._handle, self._look_around)
-        self._place = places[0]
+    def prepare(self) -> _Place:
+        places: list[_Place] = together(self._handle, self._look_around)
+        first = places[0]
         for rank, place in enumerate(places):
-            if (place.step, place.layout) != (self._place.step, self._place.layout):
+            if (place.step, place.layout) != (first.step, first.layout):
                 raise Error(
                     "checkpoint",
                     f"rank {rank} saves before step {place.step} (buckets {place.layout}), rank 0 "
-                    f"before step {self._place.step} (buckets {self._place.layout}): all ranks "
-                    "must save between the same two steps",
+                    f"before step {first.step} (buckets {first.layout}): all ranks must save "
+                    "between the same two steps",
                 )
+        return first
 
     def _look_around(self) -> _Place:
         with _told_about(self._folder):
@@ -90,19 +91,19 @@ class _Saving:
             manifest.check_label(before, self._handle, self._folder)
         self._remove_all_but(before.files() if before else [])
 
-    def write_files(self) -> None:
-        files = together(self._handle, self._write_own, undo=self._remove_own)
-        self._manifest = Manifest(
+    def write_files(self, place: _Place) -> Manifest:
+        files = together(self._handle, lambda: self._write_own(place), undo=self._remove_own)
+        return Manifest(
             tidegate=version("tidegate"),
             label=self._handle.label,
-            step=self._place.step,
-            layout=self._place.layout,
+            step=place.step,
+            layout=place.layout,
             states=[of_rank[0] for of_rank in files] if self._state else [],
             extra=files[0][-1] if self._extra is not None else None,
         )
 
-    def _write_own(self) -> list[File]:
-        name = f"step-{self._place.step}-{self._place.save}"
+    def _write_own(self, place: _Place) -> list[File]:
+        name = f"step-{place.step}-{place.save}"
         rank, ranks = self._handle.rank, self._handle.ranks
         if self._state:
             content = self._state.to_bytes()
@@ -125,13 +126,13 @@ class _Saving:
             with contextlib.suppress(OSError):
                 os.unlink(self._folder / file.name)
 
-    def write_manifest(self) -> None:
+    def write_manifest(self, complete: Manifest) -> None:
         def write() -> None:
             path = self._folder / manifest.NAME
-            content = self._manifest.to_json().encode()
+            content = complete.to_json().encode()
             with _told_about(path):
                 durable.write(path, lambda file: file.write(content))
-            self._remove_all_but(self._manifest.files())
+            self._remove_all_but(complete.files())
 
         together(self._handle, lambda: write() if self._handle.rank == 0 else None)
 
@@ -156,7 +157,7 @@ def _check_extra(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told_about(path: Path):
+def _told_about(path: Path) -> Iterator[None]:
     """Errors of the file system, as ours."""
     try:
         yield
@@ -168,5 +169,5 @@ def _told_about(path: Path):
         ) from error
 
 
-def _hash(layout) -> str:
+def _hash(layout: list) -> str:
     return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]

@@ -8,7 +8,8 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Plan:
     lower_is_better: bool
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     plan = check(arguments)
     compute = plan.compute
     console = Console(stderr=True, highlight=False)
@@ -71,7 +72,7 @@ def run(arguments) -> int:
 # --- what it was given ---
 
 
-def check(arguments) -> Plan:
+def check(arguments: Namespace) -> Plan:
     """All mistakes are found here, before the first step."""
     check_range("--ranks", arguments.ranks, 1, MOST_RANKS)
     check_range("--steps", arguments.steps, 1, MOST_STEPS)
@@ -94,7 +95,7 @@ def check(arguments) -> Plan:
     return Plan(seeds, runs, links, compute, task.figure, task.lower_is_better)
 
 
-def choose_seeds(arguments) -> list[int]:
+def choose_seeds(arguments: Namespace) -> list[int]:
     if arguments.seed and arguments.seeds is not None:
         raise Error("config", "--seed and --seeds: give one of them")
     if arguments.seeds is not None:
@@ -123,7 +124,14 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def train(each: Run, seed: int, links, compute: float | None, arguments, progress) -> Outcome:
+def train(
+    each: Run,
+    seed: int,
+    links: _core.LinkSchedule,
+    compute: float | None,
+    arguments: Namespace,
+    progress: Progress,
+) -> Outcome:
     task = tasks.find(arguments.task, seed, arguments.steps)
     cluster = VirtualCluster(
         task,
@@ -150,7 +158,7 @@ def train(each: Run, seed: int, links, compute: float | None, arguments, progres
     return outcome
 
 
-def trace_path(arguments, name: str, seed: int) -> str | None:
+def trace_path(arguments: Namespace, name: str, seed: int) -> str | None:
     """The file that was named; with several policies or seeds, one for each."""
     if not arguments.trace:
         return None
@@ -176,7 +184,7 @@ def make_progress(console: Console, quiet: bool) -> Progress:
 # --- the result ---
 
 
-def summarise(arguments, plan: Plan, outcomes: dict[str, list[Outcome]]) -> dict:
+def summarise(arguments: Namespace, plan: Plan, outcomes: dict[str, list[Outcome]]) -> dict:
     first = outcomes[plan.runs[0].name][0]
     figure = plan.figure or next(iter(first.figures), "")
     rows = [row_of(each, outcomes[each.name], figure) for each in plan.runs]
@@ -203,6 +211,11 @@ def summarise(arguments, plan: Plan, outcomes: dict[str, list[Outcome]]) -> dict
     }
 
 
+def mean(modelled: Iterable[float | None]) -> float:
+    """Of what there is wherever a link is described, as it is here."""
+    return statistics.fmean(seconds for seconds in modelled if seconds is not None)
+
+
 def row_of(each: Run, outcomes: list[Outcome], figure: str) -> dict:
     values = [o.figures[figure] if figure else o.loss for o in outcomes]
     return {
@@ -217,9 +230,9 @@ def row_of(each: Run, outcomes: list[Outcome], figure: str) -> dict:
         "bytes_sent": statistics.fmean(o.bytes_sent for o in outcomes),
         "dense_bytes": outcomes[0].dense_bytes,
         "ratio": statistics.fmean(o.ratio for o in outcomes),
-        "modelled_seconds": statistics.fmean(o.modelled_seconds for o in outcomes),
-        "modelled_wire_seconds": statistics.fmean(o.modelled_wire_seconds for o in outcomes),
-        "modelled_exposed_seconds": statistics.fmean(o.modelled_exposed_seconds for o in outcomes),
+        "modelled_seconds": mean(o.modelled_seconds for o in outcomes),
+        "modelled_wire_seconds": mean(o.modelled_wire_seconds for o in outcomes),
+        "modelled_exposed_seconds": mean(o.modelled_exposed_seconds for o in outcomes),
         "seconds": sum(o.seconds for o in outcomes),
         "choices": outcomes[0].choices,
     }

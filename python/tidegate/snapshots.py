@@ -2,6 +2,7 @@
 """The state of a virtual cluster as plain values: taken, checked and put back."""
 
 import copy
+from collections.abc import Iterator
 
 import torch
 
@@ -50,7 +51,7 @@ def load_training(task: Task, state: dict) -> None:
         task.scheduler.load_state_dict(copy.deepcopy(state["scheduler"]))
 
 
-def tensors_of(model: torch.nn.Module):
+def tensors_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters and all buffers, of which state_dict() has some only."""
     yield from model.named_parameters()
     yield from model.named_buffers()

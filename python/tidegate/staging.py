@@ -25,7 +25,9 @@ class Staging:
             return torch.futures.Future()
         return torch.futures.Future(devices=[self.device])
 
-    def fetch(self, index: int, buffer: torch.Tensor):
+    def fetch(
+        self, index: int, buffer: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.cuda.Event | None]:
         """Begins to copy a bucket to the host. Returns the copy and an event to wait for."""
         host = self._hosts.get(index)
         if host is None or host.shape != buffer.shape or host.dtype != buffer.dtype:
@@ -41,12 +43,14 @@ class Staging:
         return host, event
 
     @staticmethod
-    def wait(event) -> None:
+    def wait(event: torch.cuda.Event | None) -> None:
         """Until the copy has arrived, outside of autograd's thread."""
         if event is not None:
             event.synchronize()
 
-    def give_back(self, host: torch.Tensor, buffer: torch.Tensor, future) -> None:
+    def give_back(
+        self, host: torch.Tensor, buffer: torch.Tensor, future: torch.futures.Future
+    ) -> None:
         """Copies the mean back and completes the future behind that copy."""
         stream = (
             contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

@@ -9,6 +9,7 @@ is a tensor of bytes in a tuple: a bare one could only be loaded into another of
 import re
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -59,7 +60,7 @@ def from_dict(states: dict, rank: int, ranks: int) -> "_core.State":
     )
 
 
-def read(value, key: str) -> "_core.State":
+def read(value: Any, key: str) -> "_core.State":
     value = value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value
     if isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1:
         value = value.cpu().contiguous().numpy()

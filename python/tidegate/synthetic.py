@@ -6,11 +6,16 @@ and prices are those of a real job (tidegate/sim/synthetic.h); all times are mod
 import math
 import resource
 import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from . import _core
 from .errors import Error
 from .policies import Policy
 from .runs import BASELINES, Run, check_range, choose_links, choose_runs, number, parse_seconds
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 DEFAULT_COMPUTE = "80ms"
 # An engine's all-reduce is priced as a ring, whose latency grows with the ranks. Good engines have
@@ -21,7 +26,7 @@ MEGABYTE = 1e6
 LEAST_WIDTH = 120
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("with --synthetic")
     add = group.add_argument
     add("--synthetic", action="store_true", help="no task: ranks exist only as numbers")
@@ -46,13 +51,13 @@ def add_arguments(parser) -> None:
 DEFAULTS = {"parameters": 25e6, "spread": 0.03, "stragglers": 1e-5, "noise": 0.05, "lr_drop": []}
 
 
-def fill_in(arguments) -> None:
+def fill_in(arguments: Namespace) -> None:
     for option, value in DEFAULTS.items():
         if getattr(arguments, option) is None:
             setattr(arguments, option, value)
 
 
-def check_absent(arguments) -> None:
+def check_absent(arguments: Namespace) -> None:
     """Of a job that is not synthetic: nothing that was given may go unheard."""
     for option in DEFAULTS:
         if getattr(arguments, option) is not None:
@@ -60,7 +65,7 @@ def check_absent(arguments) -> None:
             raise Error("config", f"--{name} goes with --synthetic; add that, or leave it out")
 
 
-def run(arguments) -> int:
+def run(arguments: Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -87,7 +92,7 @@ def run(arguments) -> int:
 # --- what it was given ---
 
 
-def check(arguments) -> tuple[dict, list[Run]]:
+def check(arguments: Namespace) -> tuple[dict, list[Run]]:
     """The job, and the policies to run it with. All mistakes are found here."""
     from .cli import check_writable
 
@@ -130,7 +135,7 @@ def check(arguments) -> tuple[dict, list[Run]]:
 # --- the runs ---
 
 
-def best(each: Run, job: dict, progress) -> dict:
+def best(each: Run, job: dict, progress: "Progress") -> dict:
     rows = [
         simulate(
             Run(each.name, Policy("fixed", {**each.policy.options, "route": route}), True),
@@ -143,7 +148,7 @@ def best(each: Run, job: dict, progress) -> dict:
     return {**fastest, "seconds": sum(row["seconds"] for row in rows)}
 
 
-def simulate(each: Run, job: dict, progress) -> dict:
+def simulate(each: Run, job: dict, progress: "Progress") -> dict:
     bar = progress.add_task(each.name, total=job["steps"])
     began = time.monotonic()
     outcome = _core.simulate_synthetic(
@@ -183,7 +188,7 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def summarise(arguments, job: dict, rows: list[dict], memory_before: int) -> dict:
+def summarise(arguments: Namespace, job: dict, rows: list[dict], memory_before: int) -> dict:
     scheduled = [step for step, _, _ in job["links"].segments if 0 < step < job["steps"]]
     by_name = {row["name"]: row for row in rows}
     for row in rows:

@@ -2,11 +2,16 @@
 """What every rank must do, or none."""
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from .errors import Error
 
 
-def together(handle, action: Callable, undo: Callable = lambda: None) -> list:
+class Gathers(Protocol):
+    def _gather(self, value: Any) -> list: ...
+
+
+def together(handle: Gathers, action: Callable, undo: Callable = lambda: None) -> list:
     """Does something on every rank. Returns all ranks' results; if one rank fails, all undo it and
     raise. Ranks that cannot reach each other undo nothing: others may rely on what they did."""
     result, mistake = None, None

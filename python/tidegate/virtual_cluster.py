@@ -15,10 +15,12 @@ Small models are fastest with torch.set_num_threads(1), which is also what torch
 import contextlib
 import functools
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
@@ -86,14 +88,14 @@ class VirtualCluster:
         ranks: int,
         link: "str | _core.LinkSchedule" = "",
         *,
-        policy="fixed",
-        method=None,
-        ratio=None,
-        rank=None,
-        bits=None,
-        route="auto",
-        exclude=(),
-        trace=None,
+        policy: Any = "fixed",
+        method: str | None = None,
+        ratio: float | None = None,
+        rank: int | None = None,
+        bits: int | None = None,
+        route: str = "auto",
+        exclude: str | Iterable[str] = (),
+        trace: str | os.PathLike[str] | None = None,
         hosts: list[int] | None = None,
         bucket_mb: float | None = None,
         buckets: bucket_table.Table | None = None,
@@ -102,7 +104,7 @@ class VirtualCluster:
         check: bool = False,
         calibrate: bool | None = None,
         horizon: int | None = None,
-    ):
+    ) -> None:
         if not isinstance(ranks, int) or ranks < 1:
             raise Error("config", f"ranks {ranks!r}: must be a whole number, 1 or more")
         schedule = _core.LinkSchedule(link) if link and isinstance(link, str) else link
@@ -286,7 +288,9 @@ class VirtualCluster:
         self._modelled = list(snapshot["modelled"])
         torch.set_rng_state(snapshot["random"])
 
-    def alike(self, policy, *, trace=None) -> "VirtualCluster":
+    def alike(
+        self, policy: Any, *, trace: str | os.PathLike[str] | None = None
+    ) -> "VirtualCluster":
         """Another policy with the same task, buckets and link. Both train the one model: restore a
         snapshot before going on with either."""
         return VirtualCluster(
@@ -402,12 +406,12 @@ def measured_speeds() -> list:
     return _core.measure_speeds()
 
 
-def copies(tensors) -> list[torch.Tensor]:
+def copies(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [tensor.detach().clone() for tensor in tensors]
 
 
 @torch.no_grad()
-def put_back(tensors, copied: list[torch.Tensor]) -> None:
+def put_back(tensors: Iterable[torch.Tensor], copied: list[torch.Tensor]) -> None:
     for tensor, copy in zip(tensors, copied, strict=True):
         tensor.copy_(copy)
 

@@ -6,7 +6,7 @@ that place and on the worker only, so that going back gives the same batches aga
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,13 +16,13 @@ from .errors import Error
 MISSING = object()  # in place of a batch
 
 
-def seed_of(*what) -> int:
+def seed_of(*what: object) -> int:
     """A seed for torch, made of anything that tells one use of random numbers from another."""
     digest = hashlib.blake2b(repr(what).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
-def seed_torch(*what) -> None:
+def seed_torch(*what: object) -> None:
     torch.default_generator.manual_seed(seed_of(*what))
 
 
@@ -31,7 +31,9 @@ class WorkerBatches:
         self._batches = batches
         self._workers = workers
         self._seed = seed
-        self._sources: list | None = None  # of the epoch; None = to be opened
+        self._sources: list[Sequence[Any] | Iterator[Any]] | None = (
+            None  # of the epoch; None = to be opened
+        )
         self.epoch = 0
         self.index = 0  # of the next batch in the epoch
 
@@ -73,19 +75,19 @@ class WorkerBatches:
             )
         return None
 
-    def _open(self, worker: int):
+    def _open(self, worker: int) -> Sequence[Any] | Iterator[Any]:
         """The batches of a worker in the epoch: by number, or an iterator at the present place."""
         seed_torch(self._seed, "epoch", self.epoch, worker)
         source = self._batches(worker, self._workers, self.epoch)
         return source if isinstance(source, Sequence) else self._skip(worker, iter(source))
 
-    def _skip(self, worker: int, source):
+    def _skip(self, worker: int, source: Iterator[Any]) -> Iterator[Any]:
         for index in range(self.index):
             seed_torch(self._seed, "batch", self.epoch, index, worker)
             next(source, None)
         return source
 
-    def _fetch(self, worker: int, source):
+    def _fetch(self, worker: int, source: Sequence[Any] | Iterator[Any]) -> Any:
         seed_torch(self._seed, "batch", self.epoch, self.index, worker)
         if isinstance(source, Sequence):
             return source[self.index] if self.index < len(source) else MISSING

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from .. import king_james
 from .task import Batches
 
+Batch = tuple[torch.Tensor, torch.Tensor]  # characters, and those that follow
 HELD_OUT = 20  # one part in so many, the last one, is never trained on
 EVALUATED = 512  # windows of the held-out text
 EVALUATED_AT_ONCE = 64
@@ -65,12 +66,12 @@ class Text:
         }
 
 
-def _windows(text: torch.Tensor, starts: torch.Tensor, length: int):
+def _windows(text: torch.Tensor, starts: torch.Tensor, length: int) -> Batch:
     at = starts[:, None] + torch.arange(length + 1)
     characters = text[at].long()
     return characters[:, :-1], characters[:, 1:]
 
 
-def next_character_loss(model: nn.Module, batch) -> torch.Tensor:
+def next_character_loss(model: nn.Module, batch: Batch) -> torch.Tensor:
     scores = model(batch[0])
     return cross_entropy(scores.flatten(0, 1), batch[1].flatten())

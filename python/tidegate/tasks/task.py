@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import nn
@@ -48,13 +48,21 @@ class Batches(Sequence):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, index: int):
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
         if not 0 <= index < self._count:
             raise IndexError(index)
         return self._make(index)
 
 
-def decay(optimizer: torch.optim.Optimizer, steps: int | None, warm_up: int = 0):
+def decay(
+    optimizer: torch.optim.Optimizer, steps: int | None, warm_up: int = 0
+) -> torch.optim.lr_scheduler.LambdaLR | None:
     """A schedule over `steps` steps, or none: full for the first half, then down to zero. With
     warm_up, the first steps come up to it."""
     if not steps:

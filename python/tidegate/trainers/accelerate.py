@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accelerate: `handle = attach(accelerator, model, optimizer)`, after `accelerator.prepare`."""
 
+from typing import Any
+
+import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 
-from ..attach import DisabledHandle
-from ..handle import Handle
+from ..attach import AnyHandle
 from .attached import attach_wrapped
 
 
 class _Checkpointed:
     """What Accelerate saves and loads: on all ranks, but it keeps what rank 0 returns."""
 
-    def __init__(self, handle: Handle | DisabledHandle):
+    def __init__(self, handle: AnyHandle):
         self._handle = handle
 
     def state_dict(self) -> dict:
@@ -23,7 +25,12 @@ class _Checkpointed:
             self._handle.load_state_dict(state)
 
 
-def attach(accelerator: Accelerator, model, optimizer, **options) -> Handle | DisabledHandle:
+def attach(
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    **options: Any,
+) -> AnyHandle:
     """`tidegate.attach`, with the same options, for what `accelerator.prepare` returned, and with a
     place in the checkpoints of `accelerator.save_state`."""
     if isinstance(optimizer, AcceleratedOptimizer):

@@ -3,16 +3,22 @@
 
 import sys
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ..attach import DisabledHandle, attach
+from ..attach import AnyHandle, DisabledHandle, attach
 from ..errors import Error
-from ..handle import Handle
 
 
 def attach_wrapped(
-    model, optimizer, options: dict, *, framework: str, ranks: int, advice: str
-) -> Handle | DisabledHandle:
+    model: object,
+    optimizer: torch.optim.Optimizer,
+    options: dict,
+    *,
+    framework: str,
+    ranks: int,
+    advice: str,
+) -> AnyHandle:
     """`tidegate.attach`; in a job of one process a handle that does nothing, because frameworks do
     not wrap a model then."""
     if ranks == 1:
@@ -27,14 +33,14 @@ def attach_wrapped(
     return attach(model, optimizer, **options)
 
 
-def flush_into(optimizer, handle: Handle | DisabledHandle) -> None:
+def flush_into(optimizer: torch.optim.Optimizer, handle: AnyHandle) -> None:
     """One last step, with what still waits to be sent."""
     if handle.flush():
         optimizer.step()
         optimizer.zero_grad()
 
 
-def figures(handle: Handle | DisabledHandle) -> dict[str, float]:
+def figures(handle: AnyHandle) -> dict[str, float]:
     """Of `handle.stats()`, those that a logger can plot; none before the first step."""
     stats = handle.stats()
     if not stats["steps"]:

@@ -13,6 +13,7 @@ The hook is synchronous: FSDP waits for every module's exchange before it goes o
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from ..comm_hook import comm_hook
 from ..errors import Error
+from ..handle import Handle
 
 
 class _ReducedBucket:
@@ -46,14 +48,18 @@ class ShardedHandle:
     """A handle for the shards of this rank. Its state is one of this process: others with the same
     rank among the replicas have other shards."""
 
-    def __init__(self, model: nn.Module, optimizer, replicas: dist.ProcessGroup, options: dict):
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        replicas: dist.ProcessGroup,
+        options: dict,
+    ) -> None:
         shards = _shards(model)
         everything = nn.ParameterDict()
         for of_module in shards.values():
             everything.update(of_module)
-        self._state, self._hook = comm_hook(
-            everything, optimizer, process_group=replicas, **options
-        )
+        self._state, _ = comm_hook(everything, optimizer, process_group=replicas, **options)
         self._handle = self._state.handle
         self._modules = len(shards)
         mesh = next(p.device_mesh for p in model.parameters() if hasattr(p, "device_mesh"))
@@ -79,7 +85,7 @@ class ShardedHandle:
             bucket = _ReducedBucket(len(self._seen) - 1, reduced, parameters, last)
             if last:
                 self._seen = []
-            self._hook(self._state, bucket).wait()
+            self._handle.hook(bucket).wait()
 
         module.set_all_reduce_hook(hook)
 
@@ -107,14 +113,20 @@ class ShardedHandle:
             )
         self._handle.load_state_dict(state[self._shard])
         # Modules are the same as before, and wait for one another: there is nothing to cut.
-        self._handle._saved_layout = None
+        if isinstance(self._handle, Handle):
+            self._handle._saved_layout = None
 
     def detach(self) -> None:
         """Replicas are averaged densely from here on."""
         self._handle.detach()
 
 
-def attach(model: nn.Module, optimizer, replicas: dist.ProcessGroup, **options) -> ShardedHandle:
+def attach(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    replicas: dist.ProcessGroup,
+    **options: Any,
+) -> ShardedHandle:
     """Averages what FSDP has reduced inside a replica over `replicas`: the group of the ranks that
     hold the same shard. Takes the arguments of `tidegate.attach`. All ranks must call it. Replicas
     must start from the same parameters: FSDP broadcasts none between them."""
@@ -135,7 +147,9 @@ def _shards(model: nn.Module) -> dict[FSDPModule, dict[str, nn.Parameter]]:
     return owners
 
 
-def _collect(module: nn.Module, path: str, owner, owners: dict, seen: set) -> None:
+def _collect(
+    module: nn.Module, path: str, owner: FSDPModule | None, owners: dict, seen: set
+) -> None:
     """In the order in which FSDP does."""
     if isinstance(module, FSDPModule):
         owner = module
@@ -150,7 +164,7 @@ def _collect(module: nn.Module, path: str, owner, owners: dict, seen: set) -> No
         _collect(child, f"{path}{name}.", owner, owners, seen)
 
 
-def _stand_in(parameter, name: str) -> nn.Parameter:
+def _stand_in(parameter: Any, name: str) -> nn.Parameter:
     """Of the size of this rank's part, without its memory."""
     mesh, placements = parameter.device_mesh, parameter.placements
     if mesh.ndim != 1:

@@ -7,9 +7,12 @@ a callback is not.
 
 import contextlib
 import math
+from typing import Any
 
-from lightning.pytorch import Callback
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ..attach import AnyHandle
 from ..errors import Error
 from .attached import attach_wrapped, figures, flush_into
 
@@ -22,8 +25,8 @@ class TidegateCallback(Callback):
     flush_at_end = True: when training ends, one last step applies what still waits to be sent.
     handle = what `tidegate.attach` returned, from `on_fit_start` on."""
 
-    def __init__(self, *, flush_at_end: bool = False, **options):
-        self.handle = None
+    def __init__(self, *, flush_at_end: bool = False, **options: Any) -> None:
+        self.handle: AnyHandle | None = None
         self._flush_at_end = flush_at_end
         self._options = options
         self._logged = 0
@@ -33,7 +36,11 @@ class TidegateCallback(Callback):
     def state_key(self) -> str:
         return f"Tidegate {self._options.get('label', '')}".strip()
 
-    def on_fit_start(self, trainer, pl_module) -> None:
+    def _running(self) -> AnyHandle:
+        assert self.handle is not None, "Lightning calls on_fit_start first"
+        return self.handle
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         options = {"scaler": getattr(trainer.precision_plugin, "scaler", None), **self._options}
         if "horizon" not in options and trainer.estimated_stepping_batches < math.inf:
             options["horizon"] = int(trainer.estimated_stepping_batches)
@@ -48,28 +55,33 @@ class TidegateCallback(Callback):
         if self._state:
             self.handle.load_state_dict(self._state)
 
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         step = trainer.global_step
         if step % trainer.log_every_n_steps or step == self._logged:
             return
         self._logged = step  # which several batches may share
         if isinstance(outputs, dict) and "loss" in outputs:
-            self.handle.log(loss=outputs["loss"])
+            self._running().log(loss=outputs["loss"])
         for logger in trainer.loggers:
-            logger.log_metrics(figures(self.handle), step=step)
+            logger.log_metrics(figures(self._running()), step=step)
 
-    def on_train_epoch_end(self, trainer, pl_module) -> None:
-        self.handle.end_epoch()
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._running().end_epoch()
 
-    def on_train_end(self, trainer, pl_module) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._flush_at_end:
-            flush_into(trainer.optimizers[0], self.handle)
+            flush_into(trainer.optimizers[0], self._running())
 
-    def on_fit_end(self, trainer, pl_module) -> None:
-        self._state = self.handle.mean_state_dict()
-        self.handle.detach()
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        handle = self._running()
+        self._state = handle.mean_state_dict()
+        handle.detach()
 
-    def on_exception(self, trainer, pl_module, exception) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         """Ranks may be anywhere now: there is no state of all of them."""
         self._state = {}
         if self.handle is not None:
@@ -87,7 +99,7 @@ class TidegateCallback(Callback):
         self._state = state_dict
 
 
-def _only(optimizers: list):
+def _only(optimizers: list[torch.optim.Optimizer]) -> torch.optim.Optimizer:
     if len(optimizers) == 1:
         return optimizers[0]
     raise Error(

@@ -4,11 +4,20 @@
 import functools
 import os
 import sys
+from typing import Any
 
+import torch
 from accelerate.optimizer import AcceleratedOptimizer
-from transformers import Trainer, TrainerCallback
+from transformers import (
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
+from ..attach import AnyHandle
 from ..load import load
 from ..manifest import NAME as MANIFEST
 from ..save import save
@@ -17,7 +26,7 @@ from .attached import attach_wrapped, figures, flush_into
 FOLDER = "tidegate"  # inside checkpoint-<step>
 
 
-def attach(trainer: Trainer, *, flush_at_end: bool = False, **options) -> "TidegateCallback":
+def attach(trainer: Trainer, *, flush_at_end: bool = False, **options: Any) -> "TidegateCallback":
     """Lets a trainer average gradients through Tidegate whenever it trains, and keep every rank's
     state in its checkpoints. Takes the arguments of `tidegate.attach`; the scaler, and the horizon
     unless it is given, come from the trainer. `.handle` of what it returns is the handle, once
@@ -34,13 +43,19 @@ def attach(trainer: Trainer, *, flush_at_end: bool = False, **options) -> "Tideg
 
 class TidegateCallback(TrainerCallback):
     def __init__(self, trainer: Trainer, flush_at_end: bool, options: dict):
-        self.handle = None
+        self.handle: AnyHandle | None = None
         self.resume_from: str | os.PathLike | bool | None = None  # what train() was given
         self._trainer = trainer
         self._flush_at_end = flush_at_end
         self._options = options
 
-    def on_train_begin(self, args, state, control, **kwargs):
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
         self._detach()  # from a training that ended with an exception
         accelerator = self._trainer.accelerator
         self.handle = attach_wrapped(
@@ -52,38 +67,69 @@ class TidegateCallback(TrainerCallback):
             advice="leave FSDP and DeepSpeed out of the TrainingArguments",
         )
         if state.global_step > 0:
-            self._load(args)
+            self._load(self.handle, args)
 
-    def _load(self, args) -> None:
-        checkpoint = self.resume_from
+    def _load(self, handle: AnyHandle, args: TrainingArguments) -> None:
+        checkpoint: Any = self.resume_from
         if checkpoint is True:
             checkpoint = get_last_checkpoint(args.output_dir)
         folder = os.path.join(checkpoint, FOLDER)
-        if not os.path.exists(os.path.join(folder, MANIFEST)) and self.handle.rank == 0:
+        if not os.path.exists(os.path.join(folder, MANIFEST)) and handle.rank == 0:
             print(f"tidegate: nothing of Tidegate in {checkpoint}: starts anew", file=sys.stderr)
-        load(self.handle, folder, missing_ok=True)
+        load(handle, folder, missing_ok=True)
 
-    def _optimizer(self):
-        optimizer = self._trainer.optimizer
-        return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
+    def _running(self) -> AnyHandle:
+        assert self.handle is not None, "the trainer calls on_train_begin first"
+        return self.handle
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def _optimizer(self) -> torch.optim.Optimizer:
+        optimizer: Any = self._trainer.optimizer
+        if isinstance(optimizer, AcceleratedOptimizer):
+            optimizer = optimizer.optimizer
+        return optimizer
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict | None = None,
+        **kwargs: Any,
+    ) -> None:
         if logs and "loss" in logs:
-            self.handle.log(loss=logs["loss"])
-            now = figures(self.handle)
+            self._running().log(loss=logs["loss"])
+            now = figures(self._running())
             logs.update(now)
             state.log_history[-1].update(now)
 
-    def on_epoch_end(self, args, state, control, **kwargs):
-        self.handle.end_epoch()
+    def on_epoch_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        self._running().end_epoch()
 
-    def on_save(self, args, state, control, **kwargs):
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
         checkpoint = f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-        save(self.handle, os.path.join(args.output_dir, checkpoint, FOLDER))
+        save(self._running(), os.path.join(args.output_dir, checkpoint, FOLDER))
 
-    def on_train_end(self, args, state, control, **kwargs):
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
         if self._flush_at_end and not args.load_best_model_at_end:
-            flush_into(self._optimizer(), self.handle)
+            flush_into(self._optimizer(), self._running())
         self._detach()
 
     def _detach(self) -> None:
@@ -96,7 +142,7 @@ def _tell_where_it_resumes(trainer: Trainer, callback: TidegateCallback) -> None
     train = trainer.train
 
     @functools.wraps(train)
-    def train_from(resume_from_checkpoint=None, *args, **kwargs):
+    def train_from(resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         callback.resume_from = resume_from_checkpoint
         return train(resume_from_checkpoint, *args, **kwargs)
 
