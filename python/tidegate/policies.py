@@ -91,17 +91,17 @@ class Schedule(Policy):
         *,
         file: str | os.PathLike | None = None,
     ):
-        if (levels is None) == (file is None):
+        if levels is not None and file is None:
+            text = ";".join(" ".join(map(str, entry)) for entry in levels)
+            super().__init__("schedule", {"levels": text})
+        elif file is not None and levels is None:
+            super().__init__("schedule", {"file": os.fspath(file)})
+        else:
             raise Error(
                 "config",
                 'Schedule needs either levels, such as [(0, "dense"), (100, "topk", 0.01)], or '
                 'file="levels.txt"',
             )
-        if levels is None:
-            super().__init__("schedule", {"file": os.fspath(file)})
-        else:
-            text = ";".join(" ".join(map(str, entry)) for entry in levels)
-            super().__init__("schedule", {"levels": text})
 
 
 class Accordion(Policy):
