@@ -3,18 +3,18 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from . import _core, durable, manifest
 from .errors import Error
-from .handle import Handle
 from .manifest import File, Manifest
 from .together import together
 
 if TYPE_CHECKING:
     from .attach import AnyHandle
+    from .handle import Handle
 
 
 def load(
@@ -50,9 +50,10 @@ def load(
 
     together(handle, read)
     state, extra = ours
-    if state is not None and isinstance(handle, Handle):
-        before = handle._state()  # should another rank be unable to load what this one can
-        together(handle, lambda: handle._adopt(state, strict), undo=lambda: handle._adopt(before))
+    if state is not None:  # a handle that is disabled has read none
+        real = cast("Handle", handle)
+        before = real._state()  # should another rank be unable to load what this one can
+        together(real, lambda: real._adopt(state, strict), undo=lambda: real._adopt(before))
     return extra
 
 
