@@ -173,7 +173,7 @@ def test_a_broken_link_is_an_error(site, link, tmp_path):
     (tmp_path / "mkdocs.yml").write_text(
         f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nsite_dir: site\n"
     )
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     done = subprocess.run(
         build, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}
     )

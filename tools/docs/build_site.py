@@ -78,7 +78,7 @@ def main() -> int:
     gather(ROOT / "build/docs")
     if only_gather:
         return 0
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     # mkdocs-material tells of itself on standard error, and would be heard as a complaint.
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     code = subprocess.run(command, cwd=ROOT, env=environment).returncode
