@@ -65,7 +65,7 @@ def deciding_table(store: Store) -> str:
 def make_report(store: Store) -> Report:
     parts = [
         "# What it costs\n",
-        "Generated from [cells/](cells); do not edit.\n",
+        "Generated from `cells/`; do not edit.\n",
         "## Deciding\n",
         "`tidegate bench policies`: a job of 100 buckets and 8 ranks.\n",
         deciding_table(store),

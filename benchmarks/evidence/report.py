@@ -56,7 +56,7 @@ def provenance(records: Iterable[dict | None], only: str) -> str:
         f"{hours:.1f} hours in all, seeds {', '.join(map(str, seeds))}; "
         f"{span(dates)}; version {', '.join(versions)}; {'; '.join(machines)}, of whose time the "
         f"hypervisor kept {span([f'{s:.0f}' for s in sorted(steals)])} % while a cell ran. "
-        "The raw results are in [cells/](cells).\n"
+        "The raw results are in `cells/`.\n"
     )
 
 

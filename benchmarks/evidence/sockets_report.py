@@ -227,7 +227,7 @@ def make_report(store: Store) -> Report:
     good = quality(all_rows[LOOPBACK]["fp32"])
     parts = [
         "# Real sockets\n",
-        "Generated from [cells/sockets](cells/sockets); do not edit.\n",
+        "Generated from `cells/sockets`; do not edit.\n",
         "A CNN of 5.3 million parameters on Fashion-MNIST, 4 ranks over gloo, 32 images per rank, "
         f"SGD with momentum, {STEPS} steps (learning rate full for half of them, then linearly to "
         "zero), seeds 0, 1, 2. Every rank has a network namespace of its own with a real, shaped "

@@ -19,7 +19,7 @@ import cpp_reference
 import python_reference
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md")
+WRITTEN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/evidence/*.md")
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".h": "cpp", ".txt": "text", "": "text"}
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 
@@ -31,6 +31,8 @@ def gather(target: Path) -> None:
         place = target / document.relative_to(ROOT)
         put(place, linked(document, target))
     shutil.copytree(ROOT / "docs/images", target / "docs/images")
+    for plot in (ROOT / "docs/evidence").glob("*.svg"):
+        shutil.copy(plot, target / "docs/evidence")
     shutil.copy(Path(__file__).with_name("site.css"), target)
     reference = target / "docs/reference"
     put(reference / "python.md", python_reference.page())
