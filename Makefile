@@ -91,8 +91,10 @@ sanitize: tsan ## build and run the C++ tests with sanitizers, for every instruc
 	@$(CMAKE) --build --preset asan-all-targets
 	@$(CTEST) --preset asan-all-targets
 
-# The thread sanitizer over the tests with threads, and over the fuzz targets besides.
-check-all: test test-all sanitize ## all tests, all sanitizers, and fuzzing (an hour)
+# The thread sanitizer over all C++ tests and fuzz targets, where `make test-all` takes the tests with
+# threads only. In the same folder, so that the library is built once.
+check-all: test test-all sanitize ## all tests, all sanitizers over the whole C++ suite, and fuzzing (an hour)
+	@$(CMAKE) --preset tsan -D TIDEGATE_TSAN_ALL=ON >/dev/null
 	@$(CMAKE) --build build/tsan
 	@$(CTEST) --test-dir build/tsan --output-on-failure
 	@tools/fuzz.sh 60

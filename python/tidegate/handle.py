@@ -682,9 +682,10 @@ class Handle:
         if kind not in ("peer", "timeout"):
             return text
         cause = self._progress.find_cause(position)
-        if cause is None and waited < SETTLE:
-            # A broken connection is seen at once; give the other ranks time to say what they know.
-            time.sleep(SETTLE - waited)
+        # A broken connection is seen at once: the other ranks get time to say what they know, and
+        # are asked all the while, because whoever keeps the store may leave.
+        while cause is None and time.monotonic() - flying.operation.began < SETTLE:
+            time.sleep(STEP_OF_WAIT)
             cause = self._progress.find_cause(position)
         if cause is not None:
             known = "" if cause.text in text else f" {cause.text}."

@@ -100,5 +100,26 @@ TEST(BacklogBook, GoesOnFromItsNotes) {
   }
 }
 
+TEST(BacklogBook, RemembersOnlyGradientsThatItCanRecall) {
+  const auto with_energy = [](double energy) {
+    Histogram gradient;
+    gradient.add(std::bit_cast<std::uint32_t>(0.5f), 100, 25);
+    gradient.add(std::bit_cast<std::uint32_t>(200.0f), 1, energy);
+    return gradient;
+  };
+  for (const double energy : {double{NAN}, double{INFINITY}}) {
+    BacklogBook book(0.4);
+    book.set_gradient(with_energy(energy));
+    EXPECT_FALSE(book.gradient_known());
+  }
+  BacklogBook book(0.4);
+  book.set_gradient(with_energy(1e30));
+  Notes notes;
+  book.remember(notes);
+  BacklogBook again(0.4);
+  again.recall(notes);
+  EXPECT_EQ(again.expect(topk(0.02), 20).backlog, book.expect(topk(0.02), 20).backlog);
+}
+
 }  // namespace
 }  // namespace tidegate

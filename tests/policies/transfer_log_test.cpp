@@ -146,5 +146,19 @@ TEST(TransferLog, KnowsNothingOfRecordsItNeverFilled) {
   EXPECT_TRUE(log.agreed({.step = 7, .ranks = std::vector<Record>(2)}).empty());
 }
 
+// They are noted when they end, and a round of records may end before the step that it overlaps or
+// after it; states are equal all the same.
+TEST(TransferLog, IsRememberedInTheOrderOfTransfersNotOfTheirEnds) {
+  TransferLog one(2), other(2);
+  one.note(3, {-1, 1}, kGather, 0.5);
+  one.note(4, {0, 1}, kReduce, 0.25);
+  other.note(4, {0, 1}, kReduce, 0.25);
+  other.note(3, {-1, 1}, kGather, 0.5);
+  Numbers first, second;
+  one.remember(first);
+  other.remember(second);
+  EXPECT_EQ(first, second);
+}
+
 }  // namespace
 }  // namespace tidegate

@@ -3,14 +3,18 @@
 // never stopped and never saved: with every method by every route, and under every policy.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 #include "tests/session/recording.h"
 #include "tidegate/compressors/candidates.h"
+#include "tidegate/network/link_schedule.h"
 #include "tidegate/session/checkpoint.h"
 
 namespace tidegate {
@@ -103,12 +107,23 @@ INSTANTIATE_TEST_SUITE_P(Table, ResumedBy, testing::ValuesIn(every_way()), [](co
 
 // --- policies ---
 
+constexpr Seconds kMillisecond(1e-3);
+constexpr Seconds kHardly(1e-5);
+// A slow link that gets slower half way.
+const LinkSchedule kSlower({{0, {1e5, kMillisecond}}, {25, {2e4, kMillisecond}}});
+// A fast one that is slow for a while.
+const LinkSchedule kSlowForAWhile(
+    {{0, {1e8, kHardly}}, {10, {1e5, kHardly}}, {25, {2e4, kHardly}}, {36, {1e8, kHardly}}});
+
 // A job of two ranks in modelled time, compressing included, so that it repeats itself.
 class TimedJob {
  public:
-  explicit TimedJob(const Settings& standard) {
+  // trace = where rank 0 writes what it does, if anywhere.
+  TimedJob(const Settings& standard, const LinkSchedule& links, TraceSink trace = {})
+      : links_(links) {
     for (int rank = 0; rank < 2; ++rank) {
       Settings settings = standard;
+      if (rank == 0) settings.trace = trace;
       ModelledClock::give(clock_, settings);
       settings.work_clock = settings.clock;
       sessions_.push_back(std::make_unique<Session>(Place{rank, 2}, settings));
@@ -119,14 +134,22 @@ class TimedJob {
             CodecSpeed(choice.route, CodecSpeed::Figures{1e-9, 2e-9, 1e-9, 1e-9});
       }
       all_.back()->set_speeds(speeds);
-      all_.back()->start_from(Network(2, {1e5, Seconds(1e-3)}));
+      all_.back()->start_from(Network(2, links_.at(0)));
     }
     job_ = std::make_unique<ModelledJob>(all_, clock_, 2);
   }
 
   Session& at(std::size_t rank) { return *all_[rank]; }
-  // Whatever else it says.
-  const std::map<std::string, std::int64_t>& choices() const { return all_[0]->choices(); }
+
+  // What the policy has decided for this step, in words.
+  std::string mind() {
+    std::string text =
+        concat(all_[0]->batches_per_step(), " batches, rates x ", all_[0]->rate_scale());
+    for (const auto& [choice, times] : all_[0]->choices()) {
+      if (std::exchange(times_[choice], times) != times) text += concat(", ", choice);
+    }
+    return text;
+  }
 
   std::vector<Vectors> step(std::uint64_t step) {
     const std::vector<double> rates{step < 30 ? 0.1 : 0.01};
@@ -157,46 +180,91 @@ class TimedJob {
                             .ready = when[b]});
       }
     }
-    // A link that gets slower half way.
-    job_->finish_step(Network(2, {step < 25 ? 1e5 : 2e4, Seconds(1e-3)}), Seconds(0.02));
+    job_->finish_step(Network(2, links_.at(static_cast<std::int64_t>(step))), Seconds(0.02));
     return buckets;
   }
 
  private:
+  const LinkSchedule links_;
   std::shared_ptr<ModelledClock> clock_ = std::make_shared<ModelledClock>();
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<Session*> all_;
   std::unique_ptr<ModelledJob> job_;
+  std::map<std::string, std::int64_t> times_;  // that a choice was taken, up to the last mind()
 };
 
 class ResumedUnder : public testing::TestWithParam<std::string> {
  protected:
+  static constexpr std::uint64_t kSteps = 60;
+  static constexpr std::uint64_t kLastStop = 28;
+
+  // Such that policies have reasons to change their minds before the last stop and after it.
+  static Options options() {
+    const std::map<std::string, Options> options = {
+        {"fixed", {{"method", "topk"}, {"ratio", "0.05"}}},
+        {"schedule", {{"levels", "0 dense;9 topk 0.1;33 powersgd 2"}}},
+        {"accordion", {{"window", "3"}, {"interval", "1"}}},
+        {"accordion-batch", {{"window", "3"}, {"interval", "1"}, {"ramp_steps", "30"}}},
+        {"gravac", {{"window", "6"}, {"threshold", "0.2"}}},
+        {"flexible", {{"warmup", "5"}}},
+    };
+    const auto found = options.find(GetParam());
+    return found == options.end() ? Options{} : found->second;
+  }
+
+  // auto stays with int4 on links that are slow all the time; fixed does not mind.
+  static const LinkSchedule& links() {
+    return GetParam() == "auto" || GetParam() == "fixed" ? kSlowForAWhile : kSlower;
+  }
+
   Settings settings() {
-    Settings settings{.policy = GetParam(), .options = {}};
-    if (GetParam() == "fixed") settings.options = {{"method", "topk"}, {"ratio", "0.05"}};
-    if (GetParam() == "schedule")
-      settings.options = {{"levels", "0 dense;9 topk 0.1;33 powersgd 2"}};
-    if (GetParam() == "accordion") settings.options = {{"window", "7"}};
+    Settings settings{.policy = GetParam(), .options = options()};
     if (GetParam() == "own") {
       settings.make_policy = [this] { return std::make_unique<Curious>(log_); };
     }
+    if (GetParam() == "replay") settings.options["file"] = recorded_;
     return settings;
   }
 
+  // The trace of a job whose policy changes its mind, for the policy that repeats it.
+  void SetUp() override {
+    if (GetParam() != "replay") return;
+    recorded_ = testing::TempDir() + "/resumed_under_replay.jsonl";
+    std::ofstream file(recorded_);
+    TimedJob job({.policy = "flexible", .options = {{"warmup", "5"}}}, links(),
+                 [&](std::string_view line) { file << line << '\n'; });
+    for (std::uint64_t step = 0; step < kSteps; ++step) job.step(step);
+    job.at(0).note_end();
+  }
+
   std::vector<std::string> log_;
+  std::string recorded_;
 };
 
 TEST_P(ResumedUnder, GoesOnWithTheBitsOfAJobThatNeverStopped) {
-  constexpr std::uint64_t kSteps = 60;
-  for (const std::uint64_t stop : {1u, 13u, 14u, 15u, 28u}) {
+  TimedJob whole(settings(), links());
+  std::vector<std::vector<Vectors>> expected;
+  std::vector<std::string> minds;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    expected.push_back(whole.step(step));
+    minds.push_back(whole.mind());
+  }
+  // A policy that stays where it began would go on well without its notes, too.
+  if (GetParam() != "fixed") {
+    const auto same = [&](std::uint64_t from, std::uint64_t to) {
+      return std::ranges::count(minds.begin() + from, minds.begin() + to, minds[from]) ==
+             static_cast<std::ptrdiff_t>(to - from);
+    };
+    EXPECT_FALSE(same(1, kLastStop)) << "always " << minds[1];
+    EXPECT_FALSE(same(kLastStop, kSteps)) << "always " << minds[kLastStop];
+  }
+  for (const std::uint64_t stop :
+       {std::uint64_t{1}, std::uint64_t{13}, std::uint64_t{14}, std::uint64_t{15}, kLastStop}) {
     SCOPED_TRACE(testing::Message() << "stopped at step " << stop);
-    TimedJob whole(settings());
-    std::vector<std::vector<Vectors>> expected;
-    for (std::uint64_t step = 0; step < kSteps; ++step) expected.push_back(whole.step(step));
-    TimedJob first(settings());
+    TimedJob first(settings(), links());
     for (std::uint64_t step = 0; step < stop; ++step) ASSERT_EQ(first.step(step), expected[step]);
     log_.clear();
-    TimedJob resumed(settings());
+    TimedJob resumed(settings(), links());
     for (const std::size_t rank : {0u, 1u}) {
       resumed.at(rank).load(read_state(write_state(first.at(rank).state())));
     }
@@ -212,7 +280,7 @@ TEST_P(ResumedUnder, GoesOnWithTheBitsOfAJobThatNeverStopped) {
 
 INSTANTIATE_TEST_SUITE_P(Table, ResumedUnder,
                          testing::Values("fixed", "schedule", "accordion", "accordion-batch",
-                                         "gravac", "flexible", "auto", "own"),
+                                         "gravac", "flexible", "auto", "replay", "own"),
                          [](const auto& info) {
                            std::string text = info.param;
                            std::ranges::replace(text, '-', '_');
@@ -223,8 +291,8 @@ INSTANTIATE_TEST_SUITE_P(Table, ResumedUnder,
 
 TEST(Load, ThatFailsLeavesEverythingAsItWas) {
   const Settings gravac{.policy = "gravac", .options = {}};
-  TimedJob job(gravac);
-  TimedJob undisturbed(gravac);
+  TimedJob job(gravac, kSlower);
+  TimedJob undisturbed(gravac, kSlower);
   for (std::uint64_t step = 0; step < 12; ++step) {
     job.step(step);
     undisturbed.step(step);

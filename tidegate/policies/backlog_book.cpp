@@ -62,8 +62,14 @@ double BacklogBook::share_of(const Choice& choice) const {
 }
 
 void BacklogBook::set_gradient(const Histogram& gradient) {
+  // Of a gradient that overflows nothing can be told, and nothing remembered.
+  if (!std::isfinite(gradient.elements()) || !std::isfinite(gradient.energy())) return;
   gradient_ = gradient;
   gradient_known_ = true;
+  // As notes hold them, so that a job goes on from these with what it had.
+  constexpr auto kLargest = static_cast<float>(kLargestNote);
+  for (float& count : gradient_.counts) count = std::min(count, kLargest);
+  for (float& energy : gradient_.energies) energy = std::min(energy, kLargest);
 }
 
 void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
@@ -112,8 +118,9 @@ void BacklogBook::remember(Notes& notes) const {
   for (std::size_t bin = 0; gradient_known_ && bin < Histogram::kBins; ++bin) {
     if (gradient_.counts[bin] == 0) continue;
     std::vector<double>& bins = notes[kGradient];
-    bins.insert(bins.end(), {static_cast<double>(bin), gradient_.counts[bin],
-                             std::min<double>(gradient_.energies[bin], kLargestNote)});
+    bins.insert(bins.end(),
+                {static_cast<double>(bin), std::min<double>(gradient_.counts[bin], kLargestNote),
+                 std::min<double>(gradient_.energies[bin], kLargestNote)});
   }
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];

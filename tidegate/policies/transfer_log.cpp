@@ -13,6 +13,13 @@ namespace {
 
 constexpr double kMostSkew = 1.3;  // what ranks overtake each other by; beyond it one came late
 
+// Transfers are noted when they end, which is a matter of timing.
+void sort_by_place(auto& entries) {
+  std::ranges::sort(entries, {}, [](const auto& entry) {
+    return std::make_tuple(entry.step, entry.ticket.bucket, entry.ticket.round);
+  });
+}
+
 }  // namespace
 
 double time_of_transfer(std::vector<double> seconds) {
@@ -39,9 +46,7 @@ void TransferLog::note(std::int64_t step, Ticket ticket, const Round& round, dou
 }
 
 void TransferLog::fill(Record& record) {
-  std::ranges::sort(entries_, {}, [](const Entry& entry) {
-    return std::make_tuple(entry.step, entry.ticket.bucket, entry.ticket.round);
-  });
+  sort_by_place(entries_);
   thin_out();
   record.transfer_seconds.fill(0);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -118,7 +123,9 @@ std::vector<TransferLog::Entry> TransferLog::read(NumberReader& in) {
 }
 
 void TransferLog::remember(Numbers& out) const {
-  write(out, entries_);
+  std::vector<Entry> entries = entries_;
+  sort_by_place(entries);
+  write(out, entries);
   out.push_back(static_cast<double>(told_.size()));
   for (const auto& [step, entries] : told_) {
     out.push_back(static_cast<double>(step));
