@@ -108,15 +108,15 @@ TEST(BacklogBook, RemembersOnlyGradientsThatItCanRecall) {
     return gradient;
   };
   for (const double energy : {double{NAN}, double{INFINITY}}) {
-    BacklogBook book(0.4);
+    BacklogBook book(kRules);
     book.set_gradient(with_energy(energy));
     EXPECT_FALSE(book.gradient_known());
   }
-  BacklogBook book(0.4);
+  BacklogBook book(kRules);
   book.set_gradient(with_energy(1e30));
   Notes notes;
   book.remember(notes);
-  BacklogBook again(0.4);
+  BacklogBook again(kRules);
   again.recall(notes);
   EXPECT_EQ(again.expect(topk(0.02), 20).backlog, book.expect(topk(0.02), 20).backlog);
 }
