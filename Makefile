@@ -23,18 +23,21 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup build cpp package test test-all ctest asan tsan sanitize check-all fuzz docs demo \
+.PHONY: help setup system build cpp package test test-all ctest asan tsan sanitize check-all fuzz docs demo \
   bench evidence faults soak lint types format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install what is missing: system packages, .venv
+setup: system ## install what is missing: system packages, .venv
 	@tools/setup.sh
+
+system:
+	@tools/setup.sh --system
 
 build: cpp package ## build the library, and install the Python package into .venv
 
-cpp: setup
+cpp: system
 	@$(CMAKE) --preset release >/dev/null
 	@$(CMAKE) --build --preset release
 
@@ -52,12 +55,11 @@ $(installed): $(package_sources) | setup
 # pytest comes last: its closing line tells the outcome of the whole. Without the sanitizers, which
 # are in `make test-all`: they take as long again.
 test: ## build and run the checks and tests (ten minutes from nothing)
-	@$(STAGE) "setup" tools/setup.sh
-	@$(STAGE) "build (release, warnings are errors)" $(SUBMAKE) cpp
+	@$(STAGE) "system packages" $(SUBMAKE) system
+	@$(STAGE) "Python packages, beside the build (release, warnings are errors)" $(SUBMAKE) -j2 setup cpp
 	@$(STAGE) "C++ tests" $(SUBMAKE) ctest
 	@$(STAGE) "Python package" $(SUBMAKE) package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
-	@$(STAGE) "types of the Python package" $(SUBMAKE) types
 	@echo "== Python tests"
 	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
 
@@ -68,6 +70,7 @@ test-all: ## what `make test` leaves out: sanitizers, the report in a browser, t
 	@$(STAGE) "C++ tests (address and undefined behaviour sanitizers)" $(SUBMAKE) asan
 	@$(STAGE) "C++ tests (thread sanitizer)" $(SUBMAKE) tsan
 	@$(STAGE) "Python package" $(SUBMAKE) package
+	@$(STAGE) "types of the Python package" $(SUBMAKE) types
 	@echo "== Python tests marked all"
 	@$(VENV)/python -m pytest -m all
 
@@ -80,7 +83,7 @@ asan: cpp
 	@$(CMAKE) --build --preset asan-ubsan
 	@$(CTEST) --preset asan-ubsan
 
-tsan: setup
+tsan: system
 	@$(CMAKE) --preset tsan >/dev/null
 	@$(CMAKE) --build --preset tsan
 	@$(CTEST) --preset tsan

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing to build and test: Debian packages, and the Python packages in .venv.
-# Run by make before everything else, so it is quick when nothing is missing. With --all also what
-# `make test-all` and `make docs` need.
+# Run by make before everything else, so it is quick when nothing is missing. With --system only the
+# former, which is all that a build needs; with --all also what `make test-all` and `make docs` need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -81,6 +81,7 @@ if command -v dpkg-query >/dev/null; then
 else
   echo "setup: not a Debian system, expecting the equivalents of: ${packages[*]}"
 fi
+[[ ${1:-} == --system ]] && exit
 install_python_packages
 if [[ ${1:-} == --all ]]; then
   install_all

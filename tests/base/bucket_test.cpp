@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidegate {
+namespace tidegate::bucket_test {
 namespace {
 
 TEST(Layers, HaveAsManyElementsAsTheirPartsTogether) {
@@ -39,4 +39,4 @@ TEST(Bucket, IsUnscaledUnlessItSaysOtherwise) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::bucket_test

@@ -13,7 +13,7 @@
 
 #include "tests/address_sanitizer.h"
 
-namespace tidegate {
+namespace tidegate::buffer_test {
 namespace {
 
 template <typename T>
@@ -115,4 +115,4 @@ TEST(Buffer, IsSeenAsASpanOfTheSameMemory) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::buffer_test

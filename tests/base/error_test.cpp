@@ -10,7 +10,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::error_test {
 namespace {
 
 constexpr Fault kFaults[] = {Fault::config,     Fault::wire,    Fault::peer,       Fault::timeout,
@@ -47,4 +47,4 @@ TEST(Fail, ThrowsWhatItWasToldForEveryKind) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::error_test

@@ -11,7 +11,7 @@
 #include <ios>
 #include <limits>
 
-namespace tidegate {
+namespace tidegate::half_test {
 namespace {
 
 // A 16-bit format: how many bits of precision (with the implicit one), and its exponents.
@@ -170,4 +170,4 @@ TEST(NearestFiniteBf16, IsTheNearestAndNeverInf) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::half_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidegate {
+namespace tidegate::hash_test {
 namespace {
 
 // The test vectors of the algorithm's authors.
@@ -14,4 +14,4 @@ TEST(Hash, IsFnv1a) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::hash_test

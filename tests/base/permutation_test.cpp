@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::permutation_test {
 namespace {
 
 TEST(Permutation, HoldsEveryNumberOnce) {
@@ -74,4 +74,4 @@ TEST(Permutation, ItsBeginningIsSpreadEvenly) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::permutation_test

@@ -12,7 +12,7 @@
 #include <limits>
 #include <set>
 
-namespace tidegate {
+namespace tidegate::random_test {
 namespace {
 
 constexpr std::uint64_t kLast = std::numeric_limits<std::uint64_t>::max();
@@ -109,4 +109,4 @@ TEST(RandomUnit, LiesBetweenZeroAndOne) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::random_test

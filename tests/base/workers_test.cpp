@@ -7,7 +7,7 @@
 #include <set>
 #include <stdexcept>
 
-namespace tidegate {
+namespace tidegate::workers_test {
 namespace {
 
 TEST(Workers, EveryPartRunsOnceOnAThreadOfItsOwn) {
@@ -49,4 +49,4 @@ TEST(Workers, ThrowsWhatAPartThrewAndGoesOn) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::workers_test

@@ -10,7 +10,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/base/half.h"
 
-namespace tidegate {
+namespace tidegate::collectives_test {
 namespace {
 
 template <typename T>
@@ -201,4 +201,4 @@ TEST(Collectives, TensorsOfTheCallerCannotBeAveragedHere) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::collectives_test

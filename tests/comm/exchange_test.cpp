@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::exchange_test {
 namespace {
 
 // Counts how many of it are alive: one lives in the frame of each exchange below.
@@ -147,4 +147,4 @@ TEST_F(ExchangeTest, OverwrittenHalfWayFreesItsFrame) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::exchange_test

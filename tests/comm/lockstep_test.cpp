@@ -8,7 +8,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::lockstep_test {
 namespace {
 
 // Adds `value` up over ranks, `rounds` times; each round begins with the last one's sum.
@@ -73,4 +73,4 @@ TEST(Lockstep, PassesOnWhatOneRankThrows) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::lockstep_test

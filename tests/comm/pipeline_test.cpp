@@ -13,7 +13,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::pipeline_test {
 
 std::ostream& operator<<(std::ostream& stream, const Ticket& ticket) {
   return stream << "(" << ticket.bucket << ",r" << ticket.round << ")";
@@ -269,4 +269,4 @@ RC_GTEST_PROP(PipelineProperty, TheOrderNeverDependsOnTiming, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::pipeline_test

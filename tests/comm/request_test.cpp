@@ -7,7 +7,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::request_test {
 namespace {
 
 TEST(Request, TellsWhatOneRankContributes) {
@@ -59,4 +59,4 @@ TEST(Request, WhatDoesNotFitIsRefusedBeforeAnybodyWaits) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::request_test

@@ -12,7 +12,7 @@
 #include "tidegate/comm/lockstep.h"
 #include "tidegate/comm/threads.h"
 
-namespace tidegate {
+namespace tidegate::routes_test {
 namespace {
 
 using Vectors = std::vector<std::vector<float>>;
@@ -160,4 +160,4 @@ TEST(Routes, LeaveOtherRoundsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::routes_test

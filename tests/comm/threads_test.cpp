@@ -7,7 +7,7 @@
 
 #include "tests/comm/contract.h"
 
-namespace tidegate {
+namespace tidegate::threads_test {
 namespace {
 
 struct Threads {
@@ -93,4 +93,4 @@ TEST(Threads, ALateRankLeavesTheMemoryOfRanksThatWereAbortedAlone) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::threads_test

@@ -5,7 +5,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::topology_test {
 namespace {
 
 using Ranks = std::vector<int>;
@@ -40,4 +40,4 @@ TEST(Topology, KnowsWhoIsNotInAGroup) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::topology_test

@@ -6,7 +6,7 @@
 #include "tests/compressors/networks.h"
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::accounting_test {
 namespace {
 
 double floats(const NeuralNetwork& network, const char* method, double level, int ranks = 4) {
@@ -67,4 +67,4 @@ TEST(Accounting, RefusesWhatAPaperDoesNotCount) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::accounting_test

@@ -4,7 +4,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/compressors/oracle.h"
 
-namespace tidegate {
+namespace tidegate::artopk_star_test {
 namespace {
 
 TEST(ArTopKStar, AllRanksSendTheirValuesAtTheIndicesOfTheRoot) {
@@ -67,4 +67,4 @@ TEST(ArTopKStar, ItsBytesDoNotGrowWithTheNumberOfRanks) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::artopk_star_test

@@ -4,7 +4,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/compressors/oracle.h"
 
-namespace tidegate {
+namespace tidegate::artopk_var_test {
 namespace {
 
 double energy_at(const Vector& values, const oracle::Indices& indices) {
@@ -76,4 +76,4 @@ TEST(ArTopKVar, FollowsItsDefinition) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::artopk_var_test

@@ -8,7 +8,7 @@
 
 #include "tidegate/compressors/method.h"
 
-namespace tidegate {
+namespace tidegate::backlog_test {
 namespace {
 
 // Elements of one magnitude each.
@@ -86,4 +86,4 @@ TEST(PredictBacklog, IsKnownToEveryMethodWithErrorFeedbackButLowRank) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::backlog_test

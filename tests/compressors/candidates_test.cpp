@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace tidegate {
+namespace tidegate::candidates_test {
 namespace {
 
 std::set<std::string> described(const CandidateOptions& options) {
@@ -87,4 +87,4 @@ TEST(ExchangeRounds, ByHostHaveTheSumsInsideHostsAroundThem) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::candidates_test

@@ -5,7 +5,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::codec_speed_test {
 namespace {
 
 TEST(CodecSpeed, GrowsWithTheRanksByAllGather) {
@@ -48,4 +48,4 @@ TEST(CodecSpeed, NeedsTwoNumbersOfRanks) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::codec_speed_test

@@ -3,7 +3,7 @@
 
 #include "tests/compressors/averaging.h"
 
-namespace tidegate {
+namespace tidegate::dense_test {
 namespace {
 
 // As DistributedDataParallel does it: times 1/N first, then added up in rank order.
@@ -52,4 +52,4 @@ TEST(Dense, ReportsTheEnergyOfItsOwnGradientInUnscaledUnits) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::dense_test

@@ -8,7 +8,7 @@
 #include "tests/compressors/oracle.h"
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::dgc_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -260,4 +260,4 @@ TEST(Dgc, WithoutMomentumThereIsNothingToRemember) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::dgc_test

@@ -7,7 +7,7 @@
 #include "tests/compressors/averaging.h"
 #include "tidegate/base/half.h"
 
-namespace tidegate {
+namespace tidegate::halves_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -84,4 +84,4 @@ TEST(Halves, ReportTheEnergyOfTheMeanInUnscaledUnits) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::halves_test

@@ -6,7 +6,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/compressors/oracle.h"
 
-namespace tidegate {
+namespace tidegate::lwtopk_test {
 namespace {
 
 TEST(LayerWiseTopK, KeepsTheLargestOfEveryLayer) {
@@ -82,4 +82,4 @@ TEST(LayerWiseTopK, ABadNumberInOneLayerStopsAll) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::lwtopk_test

@@ -9,7 +9,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::method_test {
 namespace {
 
 TEST(Methods, AreFoundByName) {
@@ -143,4 +143,4 @@ TEST(KeptElements, IsNotFooledByBinaryFractions) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::method_test

@@ -7,7 +7,7 @@
 
 #include "tests/compressors/averaging.h"
 
-namespace tidegate {
+namespace tidegate::mstopk_test {
 namespace {
 
 std::size_t count_sent(const Vector& result) {
@@ -72,4 +72,4 @@ TEST(MsTopK, SendsNothingBelowWhatItLeaves) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::mstopk_test

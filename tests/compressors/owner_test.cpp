@@ -9,7 +9,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/compressors/deal.h"
 
-namespace tidegate {
+namespace tidegate::owner_test {
 namespace {
 
 // --- who owns what ---
@@ -217,4 +217,4 @@ TEST(OwnerRoute, AStepThatCannotBeUsedIsUndoneOnBothSides) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::owner_test

@@ -11,7 +11,7 @@
 #include "tests/session/job.h"
 #include "tidegate/compressors/accounting.h"
 
-namespace tidegate {
+namespace tidegate::powersgd_test {
 namespace {
 
 Choice rank_of(int rank, std::string_view route = "auto") {
@@ -659,4 +659,4 @@ TEST(PowerSgd, KeepsItsQWhenLayersMoveToOtherBuckets) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::powersgd_test

@@ -12,7 +12,7 @@
 #include "tests/session/job.h"
 #include "tidegate/base/error.h"
 
-namespace tidegate {
+namespace tidegate::properties_test {
 namespace {
 
 constexpr int kMostRanks = 4;
@@ -674,4 +674,4 @@ TEST_P(EveryMethod, GoesOnFromACheckpointAsIfNothingHadHappened) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::properties_test

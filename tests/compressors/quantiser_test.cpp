@@ -18,7 +18,7 @@
 #include "tests/session/job.h"
 #include "tidegate/kernels/onebit.h"
 
-namespace tidegate {
+namespace tidegate::quantiser_test {
 namespace {
 
 constexpr float kMost = std::numeric_limits<float>::max();
@@ -490,4 +490,4 @@ TEST_P(Quantisers, GiveTheGoldenNumbers) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::quantiser_test

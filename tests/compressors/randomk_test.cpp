@@ -5,7 +5,7 @@
 
 #include "tests/compressors/averaging.h"
 
-namespace tidegate {
+namespace tidegate::randomk_test {
 namespace {
 
 std::size_t count_sent(const Vector& result) {
@@ -66,4 +66,4 @@ TEST(RandomK, IsUnbiasedWithoutWhatWaits) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::randomk_test

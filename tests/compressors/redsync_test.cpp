@@ -5,7 +5,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/compressors/oracle.h"
 
-namespace tidegate {
+namespace tidegate::redsync_test {
 namespace {
 
 std::size_t sent_of_one_step(Vector gradient, double ratio) {
@@ -50,4 +50,4 @@ TEST(RedSync, SendsSomethingEvenIfTheSumOfMagnitudesOverflows) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::redsync_test

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::selection_test {
 namespace {
 
 using Indices = std::vector<std::uint32_t>;
@@ -108,4 +108,4 @@ TEST(Selection, PutsBackWhatIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::selection_test

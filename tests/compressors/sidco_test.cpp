@@ -6,7 +6,7 @@
 
 #include "tests/compressors/averaging.h"
 
-namespace tidegate {
+namespace tidegate::sidco_test {
 namespace {
 
 std::size_t sent_of_one_step(const Vector& gradient, double ratio) {
@@ -54,4 +54,4 @@ TEST(Sidco, StepsDoNotInfluenceEachOther) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::sidco_test

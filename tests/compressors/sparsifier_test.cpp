@@ -6,7 +6,7 @@
 
 #include "tests/compressors/averaging.h"
 
-namespace tidegate {
+namespace tidegate::sparsifier_test {
 namespace {
 
 template <typename T>
@@ -97,4 +97,4 @@ TEST(Sparsifiers, AStrongerLevelOutOfAWeakerOneIsThatLevel) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::sparsifier_test

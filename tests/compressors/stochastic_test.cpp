@@ -10,7 +10,7 @@
 #include "tests/compressors/averaging.h"
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::stochastic_test {
 namespace {
 
 std::vector<Choice> choices() {
@@ -178,4 +178,4 @@ TEST(Stochastic, ADamagedMessageIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::stochastic_test

@@ -7,7 +7,7 @@
 #include "tests/compressors/oracle.h"
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::topk_test {
 namespace {
 
 TEST(TopK, KeepsTheLargestMagnitudes) {
@@ -199,4 +199,4 @@ TEST(TopK, RanksThatAreOutOfStepAreFound) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::topk_test

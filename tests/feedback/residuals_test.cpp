@@ -14,7 +14,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/base/random.h"
 
-namespace tidegate {
+namespace tidegate::residuals_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -314,4 +314,4 @@ TEST(Release, DoesNothingWhenNothingWaits) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::residuals_test

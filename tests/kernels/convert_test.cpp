@@ -11,7 +11,7 @@
 #include "tidegate/kernels/kernels.h"
 #include "tidegate/kernels/reference.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::convert_test {
 namespace {
 
 constexpr Element kHalves[] = {Element::f16, Element::bf16};
@@ -156,4 +156,4 @@ TEST_P(Widen, EveryHalfSurvivesTheWayThereAndBack) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::convert_test

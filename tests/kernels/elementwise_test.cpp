@@ -9,7 +9,7 @@
 #include "tidegate/kernels/kernels.h"
 #include "tidegate/kernels/reference.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::elementwise_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -248,4 +248,4 @@ TEST_P(Accumulate, RunsOnTheTargetThatWasAskedFor) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::elementwise_test

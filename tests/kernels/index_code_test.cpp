@@ -13,7 +13,7 @@
 #include "tests/kernels/targets.h"
 #include "tidegate/base/random.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::index_code_test {
 namespace {
 
 using Indices = std::vector<std::uint32_t>;
@@ -406,4 +406,4 @@ TEST(IndexCodeSize, IsCloseToTheEntropy) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::index_code_test

@@ -12,7 +12,7 @@
 
 #include "tests/kernels/targets.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::low_rank_test {
 namespace {
 
 class Multiply : public OnEveryTarget {};
@@ -365,4 +365,4 @@ TEST_P(Orthonormalise, CopesWithTheLargestAndSmallestFloats) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::low_rank_test

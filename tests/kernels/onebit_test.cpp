@@ -9,7 +9,7 @@
 
 #include "tests/kernels/targets.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::onebit_test {
 namespace {
 
 constexpr std::size_t kCounts[] = {0,  1,  2,   3,   5,   7,   8,   15,   16,  17,
@@ -120,4 +120,4 @@ TEST(OnebitBytes, CountsMeansAndBits) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::onebit_test

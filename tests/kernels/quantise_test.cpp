@@ -11,7 +11,7 @@
 
 #include "tests/kernels/targets.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::quantise_test {
 namespace {
 
 constexpr int kBits[] = {8, 4, 1};
@@ -272,4 +272,4 @@ TEST(QuantisedBytes, CountsScalesAndCodes) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::quantise_test

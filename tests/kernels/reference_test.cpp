@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace tidegate::kernels::reference {
+namespace tidegate::kernels::reference::reference_test {
 namespace {
 
 using Limits = std::numeric_limits<float>;
@@ -114,4 +114,4 @@ TEST(Reference, NarrowAndWidenMultiply) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels::reference
+}  // namespace tidegate::kernels::reference::reference_test

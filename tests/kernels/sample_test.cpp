@@ -11,7 +11,7 @@
 #include "tidegate/kernels/reference.h"
 #include "tidegate/kernels/top.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::sample_test {
 namespace {
 
 // Layers of very different scale, as in a network: most energy sits in a small part.
@@ -113,4 +113,4 @@ TEST(Histogram, AddsUp) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::sample_test

@@ -9,7 +9,7 @@
 
 #include "tests/kernels/targets.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::sketch_test {
 namespace {
 
 using Sketch = std::array<float, kSketchBuckets>;
@@ -149,4 +149,4 @@ TEST(Sketch, OfVectorsWithDifferentSeedsAddsTheirEnergies) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::sketch_test

@@ -8,7 +8,7 @@
 #include "tidegate/kernels/kernels.h"
 #include "tidegate/kernels/reference.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::sparse_test {
 namespace {
 
 class Sparse : public OnEveryTarget {};
@@ -107,4 +107,4 @@ TEST_P(Sparse, FindNonfiniteStopsWhenThereIsNoRoomLeft) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::sparse_test

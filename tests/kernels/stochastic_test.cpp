@@ -10,7 +10,7 @@
 #include "tests/kernels/targets.h"
 #include "tidegate/kernels/stochastic_block.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::stochastic_test {
 namespace {
 
 constexpr std::size_t kCounts[] = {0,  1,  2,   3,   5,   7,   8,   15,   16,  17,
@@ -156,4 +156,4 @@ TEST(BlockKey, DrawsLookIndependent) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::stochastic_test

@@ -12,7 +12,7 @@
 #include "tidegate/kernels/reference.h"
 #include "tidegate/kernels/top.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::top_take_test {
 namespace {
 
 class TakeLargest : public OnEveryTarget {};
@@ -142,4 +142,4 @@ TEST_P(TakeLargest, LosesNothing) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::top_take_test

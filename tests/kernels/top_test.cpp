@@ -12,7 +12,7 @@
 #include "tests/kernels/targets.h"
 #include "tidegate/kernels/reference.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::top_test {
 namespace {
 
 class TakeIn : public OnEveryTarget {};
@@ -210,4 +210,4 @@ TEST_P(Threshold, KernelsAgreeWithTheReference) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::top_test

@@ -13,7 +13,7 @@
 
 #include "tests/kernels/targets.h"
 
-namespace tidegate::kernels {
+namespace tidegate::kernels::value_code_test {
 namespace {
 
 constexpr ValueCode kCodes[] = {ValueCode::fp32, ValueCode::fp16, ValueCode::bf16,
@@ -276,4 +276,4 @@ TEST(ValueCodeSizes, AddUpOverBlocks) {
 }
 
 }  // namespace
-}  // namespace tidegate::kernels
+}  // namespace tidegate::kernels::value_code_test

@@ -10,7 +10,7 @@
 #include "tidegate/comm/lockstep.h"
 #include "tidegate/comm/threads.h"
 
-namespace tidegate {
+namespace tidegate::calibration_test {
 namespace {
 
 // Ranks in lockstep on a link that exists only as a clock.
@@ -163,4 +163,4 @@ TEST(Calibration, RunsOnAnEngine) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::calibration_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-namespace tidegate {
+namespace tidegate::change_test {
 namespace {
 
 class Noise {
@@ -104,4 +104,4 @@ TEST(ChangeDetector, FollowsASlowDriftWithoutAlarm) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::change_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::estimate_test {
 namespace {
 
 // Steps of a job on a link: each has some transfers of known sizes, with noise.
@@ -261,4 +261,4 @@ TEST(NetworkChange, IsDescribedInWords) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::estimate_test

@@ -19,7 +19,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::link_schedule_test {
 namespace {
 
 constexpr std::int64_t kLastStep = std::numeric_limits<std::int64_t>::max();
@@ -292,4 +292,4 @@ TEST(FindLinkSchedule, RefusesAFolderAndNames) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::link_schedule_test

@@ -5,7 +5,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::network_test {
 namespace {
 
 const Link kSlow = parse_link("100mbit,2ms");
@@ -73,4 +73,4 @@ TEST(Network, HasNoPriceForWhatOthersDo) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::network_test

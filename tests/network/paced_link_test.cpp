@@ -8,7 +8,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::paced_link_test {
 namespace {
 
 using Nanoseconds = PacedLink::Nanoseconds;
@@ -271,4 +271,4 @@ TEST(PacedLink, NeedsATableForAllRanks) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::paced_link_test

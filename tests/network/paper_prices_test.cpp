@@ -11,7 +11,7 @@
 #include "tests/paper_tables.h"
 #include "tidegate/network/network.h"
 
-namespace tidegate {
+namespace tidegate::paper_prices_test {
 namespace {
 
 Link link_of(double milliseconds, double gigabits) {
@@ -138,4 +138,4 @@ TEST(PaperPrices, NeedNoCareForFewRanksOrOddNumbers) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::paper_prices_test

@@ -8,7 +8,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::price_test {
 namespace {
 
 TEST(ParseLink, ReadsRatesAndLatencies) {
@@ -167,4 +167,4 @@ TEST(BytesSent, AreThoseOfOneRankOnAverage) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::price_test

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::step_time_test {
 namespace {
 
 Price sending(double seconds) { return {.waiting = Seconds(0), .sending = Seconds(seconds)}; }
@@ -106,4 +106,4 @@ TEST(AssumedReady, IsAThirdForwardAndThenByElements) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::step_time_test

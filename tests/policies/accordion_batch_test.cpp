@@ -10,7 +10,7 @@
 #include "tests/policies/regime.h"
 #include "tidegate/compressors/accounting.h"
 
-namespace tidegate {
+namespace tidegate::accordion_batch_test {
 namespace {
 
 std::unique_ptr<Policy> make(Options more = {}) {
@@ -190,4 +190,4 @@ RC_GTEST_PROP(AccordionBatch, GoesOnFromItsNotesAndOnlyEverGrows, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::accordion_batch_test

@@ -9,7 +9,7 @@
 #include "tests/expect_error.h"
 #include "tests/policies/regime.h"
 
-namespace tidegate {
+namespace tidegate::accordion_test {
 namespace {
 
 const Layers kLayers = {{"a", 600, 20}, {"a.bias", 20, 0}, {"b", 100, 10}, {"c", 200, 10}};
@@ -230,8 +230,8 @@ TEST(Accordion, RefusesLevelsThatMakeNoSense) {
   EXPECT_TRUE(fails(Fault::config, making({{"whole", "maybe"}}), {"whole \"maybe\"", "yes, no"}));
 }
 
-Norms any_norms() {
-  Norms norms;
+LayerNorms any_norms() {
+  LayerNorms norms;
   for (const Layer& layer : kLayers) norms[layer.name] = *rc::gen::inRange(0, 5);
   return norms;
 }
@@ -244,7 +244,7 @@ RC_GTEST_PROP(Accordion, DecidesByAgreedNormsAndDropsAlone, ()) {
   Story there;
   for (int step = 0; step < 30; ++step) {
     if (*rc::gen::inRange(0, 2) == 0) {
-      const Norms norms = any_norms();
+      const LayerNorms norms = any_norms();
       here.end_window(norms);
       there.end_window(norms);
     }
@@ -291,4 +291,4 @@ RC_GTEST_PROP(Accordion, GoesOnFromItsNotes, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::accordion_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::agreed_records_test {
 namespace {
 
 Statistics statistics_of(std::vector<Record> records) {
@@ -79,4 +79,4 @@ TEST(AgreedRecords, CountTwoStepsLaterAndThenSetTheNextRound) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::agreed_records_test

@@ -9,7 +9,7 @@
 #include "tests/policies/pretended_job.h"
 #include "tidegate/base/error.h"
 
-namespace tidegate {
+namespace tidegate::auto_test {
 namespace {
 
 std::unique_ptr<Policy> sgd(Options more = {}) {
@@ -424,4 +424,4 @@ RC_GTEST_PROP(Auto, NeverSendsMoreOnASlowerLink, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::auto_test

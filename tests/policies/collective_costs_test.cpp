@@ -9,7 +9,7 @@
 
 #include "tests/paper_tables.h"
 
-namespace tidegate {
+namespace tidegate::collective_costs_test {
 namespace {
 
 Link link_of(double milliseconds, double gigabits) {
@@ -138,4 +138,4 @@ TEST(CollectiveCosts, DifferFromTableVIWhereOurMessagesDo) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::collective_costs_test

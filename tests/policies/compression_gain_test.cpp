@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::compression_gain_test {
 namespace {
 
 using Ranks = std::vector<Kept>;
@@ -86,4 +86,4 @@ TEST(CompressionGain, GoesOnFromItsNotes) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::compression_gain_test

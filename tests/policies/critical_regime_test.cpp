@@ -10,7 +10,7 @@
 #include "tests/expect_error.h"
 #include "tests/policies/regime.h"
 
-namespace tidegate {
+namespace tidegate::critical_regime_test {
 namespace {
 
 // Windows of these norms of "w" end one after another; whether it is critical after each.
@@ -110,7 +110,7 @@ TEST(CriticalRegime, IsOnePerParameterOrOneForAll) {
   CriticalRegime each({.interval = 1});
   CriticalRegime whole({.interval = 1, .whole = true});
   Story story;
-  for (const Norms& norms : {Norms{{"a", 3}, {"b", 4}}, Norms{{"a", 1}, {"b", 4}}}) {
+  for (const LayerNorms& norms : {LayerNorms{{"a", 3}, {"b", 4}}, LayerNorms{{"a", 1}, {"b", 4}}}) {
     story.end_window(norms);
     const Situation now = story.next_step();
     each.observe(now);
@@ -254,4 +254,4 @@ TEST(CriticalRegime, IsWeakByThePapersScheduleAloneAtLeastWhereItsCodeIs) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::critical_regime_test

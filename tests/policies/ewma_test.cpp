@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidegate {
+namespace tidegate::ewma_test {
 namespace {
 
 TEST(Ewma, WeighsTheNewestMost) {
@@ -38,4 +38,4 @@ TEST(Ewma, GoesOnFromItsNotes) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::ewma_test

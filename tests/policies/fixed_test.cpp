@@ -7,7 +7,7 @@
 #include "tests/policies/ask.h"
 #include "tidegate/policies/policy.h"
 
-namespace tidegate {
+namespace tidegate::fixed_test {
 namespace {
 
 Choice choice_of(const Options& options) { return ask(*make_policy("fixed", options)).choice; }
@@ -171,4 +171,4 @@ TEST(Fixed, RefusesWhatTheMethodHasNoUseFor) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::fixed_test

@@ -14,7 +14,7 @@
 #include "tidegate/policies/policy.h"
 #include "tidegate/sim/synthetic.h"
 
-namespace tidegate {
+namespace tidegate::flexible_test {
 namespace {
 
 constexpr int kRanks = 8;
@@ -530,4 +530,4 @@ TEST(Flexible, RefusesOptionsThatMeanNothing) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::flexible_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tidegate {
+namespace tidegate::gradient_trend_test {
 namespace {
 
 Statistics told(std::int64_t step, double norm, std::uint64_t drops = 0) {
@@ -67,4 +67,4 @@ TEST(GradientTrend, GoesOnFromItsNotes) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::gradient_trend_test

@@ -14,7 +14,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::gravac_search_test {
 namespace {
 
 // Rows of numbers, without comments and the heading.
@@ -251,4 +251,4 @@ TEST(GravacSearch, RefusesNotesThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::gravac_search_test

@@ -16,7 +16,7 @@
 #include "tidegate/policies/policy.h"
 #include "tidegate/sim/synthetic_gradient.h"
 
-namespace tidegate {
+namespace tidegate::gravac_test {
 namespace {
 
 // 10x keeps 0.85 of the energy, 20x 0.79, 40x 0.71, 80x 0.61, 160x 0.52, 1000x 0.23.
@@ -431,4 +431,4 @@ RC_GTEST_PROP(Gravac, NeverChoosesDifferentlyOnTwoRanks, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::gravac_test

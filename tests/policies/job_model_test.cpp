@@ -5,7 +5,7 @@
 
 #include "tidegate/base/error.h"
 
-namespace tidegate {
+namespace tidegate::job_model_test {
 namespace {
 
 struct Job {
@@ -81,4 +81,4 @@ TEST(JobModel, CountsWhatCompressingTakes) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::job_model_test

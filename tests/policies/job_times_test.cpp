@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidegate {
+namespace tidegate::job_times_test {
 namespace {
 
 Statistics step_of(std::vector<double> computes, std::vector<float> ready, float compress = 0) {
@@ -78,4 +78,4 @@ TEST(Record, PutsNeighboursIntoOneSlotWhenThereAreMany) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::job_times_test

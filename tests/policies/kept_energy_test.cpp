@@ -5,7 +5,7 @@
 
 #include "tidegate/sim/synthetic_gradient.h"
 
-namespace tidegate {
+namespace tidegate::kept_energy_test {
 namespace {
 
 constexpr Factor k10{10};
@@ -70,4 +70,4 @@ TEST(KeptEnergy, OfNothingIsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::kept_energy_test

@@ -5,7 +5,7 @@
 
 #include "tidegate/base/half.h"
 
-namespace tidegate {
+namespace tidegate::mean_backlog_test {
 namespace {
 
 Record record(float gradient, float residual) {
@@ -36,4 +36,4 @@ TEST(MeanBacklog, IsUnknownIfARankDoesNotTellOrNothingCame) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::mean_backlog_test

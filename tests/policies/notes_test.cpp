@@ -5,7 +5,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::notes_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -35,4 +35,4 @@ TEST(Notes, ThatAreDamagedAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::notes_test

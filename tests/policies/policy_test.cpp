@@ -12,7 +12,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::policy_test {
 namespace {
 
 TEST(Policies, HaveNamesAndDescriptions) {
@@ -132,4 +132,4 @@ RC_GTEST_PROP(EveryPolicy, DecidesTheSameOnEveryRank, ()) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::policy_test

@@ -9,7 +9,7 @@
 
 namespace tidegate {
 
-using Norms = std::map<std::string, double>;
+using LayerNorms = std::map<std::string, double>;
 
 // A job as a policy sees it. What is not said has not happened.
 class Story {
@@ -17,7 +17,7 @@ class Story {
   explicit Story(int ranks = 2) { statistics_.ranks.resize(static_cast<std::size_t>(ranks)); }
 
   // A window has ended: it is seen in the next step, and in those that follow.
-  void end_window(const Norms& norms) {
+  void end_window(const LayerNorms& norms) {
     window_ = {.number = window_.number + 1, .steps = 10, .norms = norms};
   }
   void drop_rate() {

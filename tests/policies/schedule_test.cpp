@@ -9,7 +9,7 @@
 #include "tests/policies/ask.h"
 #include "tidegate/policies/policy.h"
 
-namespace tidegate {
+namespace tidegate::schedule_test {
 namespace {
 
 std::unique_ptr<Policy> schedule(const std::string& levels) {
@@ -154,4 +154,4 @@ TEST(Schedule, RefusesWhatFixedWouldRefuse) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::schedule_test

@@ -8,7 +8,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::statistics_test {
 namespace {
 
 TEST(CheckRecord, TakesWhatRanksMeasureAlsoOfGradientsThatAreNotFinite) {
@@ -33,4 +33,4 @@ TEST(CheckRecord, RefusesWhatCannotBeAndNamesRankAndFigure) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::statistics_test

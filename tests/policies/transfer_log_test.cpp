@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace tidegate {
+namespace tidegate::transfer_log_test {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
@@ -161,4 +161,4 @@ TEST(TransferLog, IsRememberedInTheOrderOfTransfersNotOfTheirEnds) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::transfer_log_test

@@ -8,7 +8,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/policies/notes.h"
 
-namespace tidegate {
+namespace tidegate::trials_test {
 namespace {
 
 TEST(Trials, PausesGrowEveryTime) {
@@ -73,4 +73,4 @@ TEST(RowsOf, ReadsWholeRowsOfPossibleNumbers) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::trials_test

@@ -13,7 +13,7 @@
 #include "tests/paper_tables.h"
 #include "tidegate/network/price.h"
 
-namespace tidegate {
+namespace tidegate::two_objectives_test {
 namespace {
 
 constexpr RatioRange kRange;
@@ -220,4 +220,4 @@ TEST(BestRatio, OfThePapersGainsIsNearThePublishedDensities) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::two_objectives_test

@@ -12,7 +12,7 @@
 #include "tidegate/comm/collectives.h"
 #include "tidegate/compressors/candidates.h"
 
-namespace tidegate {
+namespace tidegate::agreement_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -221,4 +221,4 @@ INSTANTIATE_TEST_SUITE_P(Policies, Agreement, testing::ValuesIn(policies_without
                          });
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::agreement_test

@@ -14,7 +14,7 @@
 #include "tidegate/comm/collectives.h"
 #include "tidegate/comm/lockstep.h"
 
-namespace tidegate {
+namespace tidegate::bucket_average_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -729,4 +729,4 @@ TEST(CutAnew, ALayerThatChangedItsSizeIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::bucket_average_test

@@ -12,7 +12,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::checkpoint_test {
 namespace {
 
 // One of everything.
@@ -194,4 +194,4 @@ TEST(HeldBack, ComesBackAsItWas) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::checkpoint_test

@@ -11,7 +11,7 @@
 #include "tidegate/comm/collectives.h"
 #include "tidegate/session/session.h"
 
-namespace tidegate {
+namespace tidegate::conservation_test {
 namespace {
 
 const std::vector<int> kHosts{0, 0, 1};
@@ -267,4 +267,4 @@ TEST(LayOut, RefusesMatricesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::conservation_test

@@ -7,7 +7,7 @@
 
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::denormals_test {
 namespace {
 
 constexpr std::size_t kElements = 3000;
@@ -65,4 +65,4 @@ TEST_P(EveryMethodOnDenormals, TakesThemForZeroUnlessItSendsEveryElementAsItIs) 
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::denormals_test

@@ -7,7 +7,7 @@
 
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::gravac_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -125,4 +125,4 @@ TEST(GravacInSessions, KnowsTheEnergyOfGradientAndResidualFromWhatIsSentAndWhatS
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::gravac_test

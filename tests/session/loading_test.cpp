@@ -10,7 +10,7 @@
 #include "tests/session/job.h"
 #include "tidegate/comm/collectives.h"
 
-namespace tidegate {
+namespace tidegate::loading_test {
 namespace {
 
 class TwoRanks {
@@ -99,4 +99,4 @@ TEST(Loading, WhileStatisticsAreOnTheirWayLeavesTheRanksAlike) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::loading_test

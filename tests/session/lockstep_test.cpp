@@ -6,7 +6,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::lockstep_test {
 namespace {
 
 TEST(SessionLockstep, AveragesEverythingThatWasSubmitted) {
@@ -41,4 +41,4 @@ TEST(SessionLockstep, ARankWithLessToDoIsAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::lockstep_test

@@ -5,7 +5,7 @@
 
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::modelled_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -80,4 +80,4 @@ TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::modelled_test

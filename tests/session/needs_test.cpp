@@ -10,7 +10,7 @@
 #include "tidegate/kernels/sketch.h"
 #include "tidegate/policies/mean_backlog.h"
 
-namespace tidegate {
+namespace tidegate::needs_test {
 namespace {
 
 const Layers kLayers{{"a", 8000, 100}, {"b", 70}, {"c", 16384, 64}, {"d", 900, 30}};
@@ -343,4 +343,4 @@ TEST(Windows, LeaveOutStepsThatAreLostInADenseJobToo) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::needs_test

@@ -6,7 +6,7 @@
 
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::network_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -163,4 +163,4 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::network_test

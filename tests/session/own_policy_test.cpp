@@ -9,7 +9,7 @@
 #include "tidegate/comm/collectives.h"
 #include "tidegate/comm/threads.h"
 
-namespace tidegate {
+namespace tidegate::own_policy_test {
 namespace {
 
 constexpr std::int64_t kBadStep = 3;
@@ -191,4 +191,4 @@ TEST(OwnPolicy, BucketsAreToldWhenAllRanksHaveSeenThem) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::own_policy_test

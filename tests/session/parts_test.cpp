@@ -14,7 +14,7 @@
 #include "tidegate/comm/lockstep.h"
 #include "tidegate/session/division.h"
 
-namespace tidegate {
+namespace tidegate::parts_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -589,4 +589,4 @@ TEST(Decisions, AreTracedWithTheirParts) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::parts_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace tidegate {
+namespace tidegate::rate_drops_test {
 namespace {
 
 std::uint64_t drops(const std::vector<double>& rates) {
@@ -77,4 +77,4 @@ TEST(RateDrops, GoOnFromWhatWasSaved) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::rate_drops_test

@@ -7,7 +7,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/recording.h"
 
-namespace tidegate {
+namespace tidegate::repeat_test {
 namespace {
 
 TEST(Repeat, APolicyMeetsTheSameBitsAgain) {
@@ -76,4 +76,4 @@ TEST(Repeat, ATraceWithoutInputsCannotBeRepeated) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::repeat_test

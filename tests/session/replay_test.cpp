@@ -9,7 +9,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/job.h"
 
-namespace tidegate {
+namespace tidegate::replay_test {
 namespace {
 
 std::vector<Vectors> gradients(int ranks, int buckets) {
@@ -163,4 +163,4 @@ TEST(ReplayOptions, AreATrace) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::replay_test

@@ -11,7 +11,7 @@
 #include "tests/session/job.h"
 #include "tidegate/session/checkpoint.h"
 
-namespace tidegate {
+namespace tidegate::resize_test {
 namespace {
 
 constexpr int kMostRanks = 5;
@@ -161,4 +161,4 @@ TEST_F(Mean, NeedsAllRanksOfOneMoment) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::resize_test

@@ -17,7 +17,7 @@
 #include "tidegate/network/link_schedule.h"
 #include "tidegate/session/checkpoint.h"
 
-namespace tidegate {
+namespace tidegate::resume_test {
 namespace {
 
 const Layers kFirst{{"a", 60, 5}, {"b", 5}};
@@ -315,4 +315,4 @@ TEST(Load, ThatFailsLeavesEverythingAsItWas) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::resume_test

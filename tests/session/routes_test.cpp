@@ -8,7 +8,7 @@
 #include "tests/session/job.h"
 #include "tidegate/comm/threads.h"
 
-namespace tidegate {
+namespace tidegate::routes_test {
 namespace {
 
 struct Way {
@@ -252,4 +252,4 @@ TEST(OneBadRank, WithAnotherLayerTableIsFoundByAll) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::routes_test

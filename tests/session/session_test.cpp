@@ -17,7 +17,7 @@
 #include "tidegate/comm/threads.h"
 #include "tidegate/wire/sparse.h"
 
-namespace tidegate {
+namespace tidegate::session_test {
 namespace {
 
 using Tickets = std::vector<Ticket>;
@@ -606,4 +606,4 @@ TEST_F(Checkpoint, WhatWaitsIsReleasedByAJobThatGoesOnDense) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::session_test

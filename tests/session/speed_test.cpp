@@ -6,7 +6,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/compressors/candidates.h"
 
-namespace tidegate {
+namespace tidegate::speed_test {
 namespace {
 
 // A clock that counts how often it is asked: every stretch between two looks takes a nanosecond.
@@ -63,4 +63,4 @@ TEST(Speed, NeedsSomethingToMeasure) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::speed_test

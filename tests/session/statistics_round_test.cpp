@@ -14,7 +14,7 @@
 #include "tests/session/job.h"
 #include "tidegate/comm/collectives.h"
 
-namespace tidegate {
+namespace tidegate::statistics_round_test {
 namespace {
 
 class StatisticsRoundTest : public testing::Test {
@@ -304,4 +304,4 @@ TEST(StatisticsOfSessions, AreThoseOfTheStepsThatCountAfterALoad) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::statistics_round_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tidegate {
+namespace tidegate::stragglers_test {
 namespace {
 
 class Steps {
@@ -65,4 +65,4 @@ TEST(Stragglers, OneRankHasNobodyToBeComparedWith) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::stragglers_test

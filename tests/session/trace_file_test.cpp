@@ -16,7 +16,7 @@
 #include "tidegate/policies/trace_parts.h"
 #include "tidegate/policies/trace_reader.h"
 
-namespace tidegate {
+namespace tidegate::trace_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,4 +154,4 @@ TEST_F(TraceFiles, HoldWhatTheUserSaysOfSteps) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::trace_file_test

@@ -11,7 +11,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/base/random.h"
 
-namespace tidegate::trace {
+namespace tidegate::trace::trace_json_test {
 namespace {
 
 // Any bits that are a finite number, denormals and negative zero among them.
@@ -130,4 +130,4 @@ TEST(TraceJson, NumbersThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tidegate::trace
+}  // namespace tidegate::trace::trace_json_test

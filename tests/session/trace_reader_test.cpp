@@ -6,7 +6,7 @@
 #include "tests/expect_error.h"
 #include "tests/session/recording.h"
 
-namespace tidegate {
+namespace tidegate::trace_reader_test {
 namespace {
 
 std::string good_trace() {
@@ -76,4 +76,4 @@ TEST(TraceReader, SaysWhatToDoIfThereIsNoFile) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::trace_reader_test

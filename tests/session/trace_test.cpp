@@ -12,7 +12,7 @@
 #include "tests/session/job.h"
 #include "tidegate/wire/message.h"
 
-namespace tidegate {
+namespace tidegate::trace_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -287,4 +287,4 @@ TEST_F(SessionTrace, IsNotWrittenUnlessAskedFor) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::trace_test

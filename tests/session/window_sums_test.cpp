@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tidegate {
+namespace tidegate::window_sums_test {
 namespace {
 
 const std::vector<float> kGradient = {3, 4};
@@ -94,4 +94,4 @@ TEST(WindowSums, IsVoidAfterAStateWithoutIt) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::window_sums_test

@@ -10,7 +10,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/compressors/candidates.h"
 
-namespace tidegate {
+namespace tidegate::plan_test {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -241,4 +241,4 @@ TEST(Plan, RefusesAJobThatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::plan_test

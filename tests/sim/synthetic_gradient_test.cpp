@@ -8,7 +8,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate {
+namespace tidegate::synthetic_gradient_test {
 namespace {
 
 TEST(SyntheticMagnitudes, HaveTheElementsAndTheEnergyAskedFor) {
@@ -95,4 +95,4 @@ TEST(GradientLaw, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::synthetic_gradient_test

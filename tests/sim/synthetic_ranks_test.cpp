@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tidegate {
+namespace tidegate::synthetic_ranks_test {
 namespace {
 
 struct Moments {
@@ -69,4 +69,4 @@ TEST(SyntheticRanks, AreHeldUpAsOftenAsTheChanceSays) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::synthetic_ranks_test

@@ -14,7 +14,7 @@
 #include "tidegate/network/step_time.h"
 #include "tidegate/policies/agreed_records.h"
 
-namespace tidegate {
+namespace tidegate::synthetic_test {
 namespace {
 
 // One choice in all steps; remembers what it was asked.
@@ -343,4 +343,4 @@ TEST(DdpBuckets, AreOneSmallOneAndThenLargeOnes) {
 }
 
 }  // namespace
-}  // namespace tidegate
+}  // namespace tidegate::synthetic_test

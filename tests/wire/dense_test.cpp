@@ -7,7 +7,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate::wire {
+namespace tidegate::wire::dense_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -56,4 +56,4 @@ TEST(DenseMessage, AFlippedByteAnywhereIsAnError) {
 }
 
 }  // namespace
-}  // namespace tidegate::wire
+}  // namespace tidegate::wire::dense_test

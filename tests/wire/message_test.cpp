@@ -11,7 +11,7 @@
 
 #include "tests/expect_error.h"
 
-namespace tidegate::wire {
+namespace tidegate::wire::message_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -201,4 +201,4 @@ TEST(FixedRecord, OfAnotherSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace tidegate::wire
+}  // namespace tidegate::wire::message_test

@@ -19,7 +19,7 @@
 #include "tests/expect_error.h"
 #include "tidegate/base/random.h"
 
-namespace tidegate::wire {
+namespace tidegate::wire::sparse_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -466,4 +466,4 @@ TEST(Golden, VersionOneCanStillBeRead) {
 }
 
 }  // namespace
-}  // namespace tidegate::wire
+}  // namespace tidegate::wire::sparse_test
