@@ -172,12 +172,7 @@ class Calibrator {
                               note(collective, sizes[1], agreed(1))};
     const double wire[] = {cost({collective, sizes[0]}, extent_).bytes,
                            cost({collective, sizes[1]}, extent_).bytes};
-    Line& line = lines_[collective];
-    line.per_byte = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
-    if (!(line.per_byte > 0)) {  // noise alone: the larger one is above it
-      line.per_byte = seconds[1] / wire[1];
-    }
-    line.offset = seconds[1] - wire[1] * line.per_byte;
+    lines_[collective] = line_through(seconds, wire, tiny_.at(collective));
     result_.took = Seconds(agreed_longest(2));
     enough_ = result_.took.count() + share > allowed_;
   }
@@ -209,6 +204,17 @@ class Calibrator {
     double offset = 0;
     double per_byte = 0;
   };
+
+  // Long messages may hide latency, but pay no more of it than a tiny one, and never less than
+  // none. Where noise makes the slope say otherwise, the times themselves tell the rate.
+  static Line line_through(const double (&seconds)[2], const double (&wire)[2], double latency) {
+    const double slope = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
+    const double offset = std::clamp(seconds[1] - wire[1] * slope, 0.0, latency);
+    const double bytes_of_time = wire[0] * (seconds[0] - offset) + wire[1] * (seconds[1] - offset);
+    const double per_byte = bytes_of_time / (wire[0] * wire[0] + wire[1] * wire[1]);
+    if (per_byte > 0) return {offset, per_byte};
+    return {0, seconds[1] / wire[1]};  // noise alone: the larger one is above it
+  }
 
   // The same collective several times, back to back, timed in seconds_.
   Exchange repeat(Collective collective, std::size_t bytes, int times) {
