@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does the hook cost when nothing is compressed?
 
-Step time of dense DDP through `tidegate.attach`, against plain DDP and a second plain DDP as
-control, on unshaped loopback. The three are stepped in random order in the same processes, so that
-noise of the machine hits all alike; the control shows how much of a difference is noise.
+Step time of dense DDP through `tidegate.attach`, against plain DDP, a second plain DDP as control
+and torch's own all-reduce hook, on unshaped loopback. They are stepped in random order in the same
+processes, so that noise of the machine hits all alike. The control shows how much of a difference
+is noise; torch's hook, what any hook costs: without one DDP divides each gradient as it puts it into
+a bucket, with one it leaves that to the hook, a pass more over everything.
 
     .venv/bin/python benchmarks/hook_overhead.py --steps 150
 """
@@ -20,11 +22,17 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import tidegate
 
-VARIANTS = ("plain", "control", "hook")
+VARIANTS = {
+    "plain": "plain DDP",
+    "control": "plain DDP again",
+    "torch": "torch's allreduce_hook",
+    "hook": "dense through the hook",
+}
 
 
 def make_model(width: int) -> nn.Module:
@@ -47,25 +55,29 @@ def measure(rank: int, args, folder: str) -> None:
             make_model(args.width), bucket_cap_mb=args.bucket_mb, gradient_as_bucket_view=args.view
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        if variant == "torch":
+            model.register_comm_hook(None, default_hooks.allreduce_hook)
         if variant == "hook":
             tidegate.attach(model, optimizer, policy="fixed", method="dense")
         steppers[variant] = (model, optimizer)
     inputs = torch.randn(args.batch, args.width)
     times = {variant: [] for variant in VARIANTS}
+    cpu_times = {variant: [] for variant in VARIANTS}  # of all threads of this process
     order = random.Random(1)  # the same on all ranks
     for step in range(args.steps + 5):
-        for variant in order.sample(VARIANTS, len(VARIANTS)):
+        for variant in order.sample(list(VARIANTS), len(VARIANTS)):
             model, optimizer = steppers[variant]
             dist.barrier()
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.process_time()
             optimizer.zero_grad(set_to_none=True)
             model(inputs).square().mean().backward()
             optimizer.step()
             if step >= 5:
                 times[variant].append(time.perf_counter() - began)
+                cpu_times[variant].append(time.process_time() - cpu)
     if rank == 0:
         with open(f"{folder}/times.json", "w") as file:
-            json.dump(times, file)
+            json.dump([times, cpu_times], file)
     dist.destroy_process_group()
 
 
@@ -95,15 +107,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(measure, (args, folder), nprocs=args.ranks)
         with open(f"{folder}/times.json") as file:
-            times = json.load(file)
-    result = {variant: ratio(times, variant) for variant in VARIANTS[1:]}
+            times, cpu_times = json.load(file)
+    result = {variant: ratio(times, variant) for variant in VARIANTS if variant != "plain"}
     result["plain_ms"] = 1e3 * statistics.median(times["plain"])
-    for variant, name in (("control", "plain DDP again"), ("hook", "dense through the hook")):
+    result["cpu_ms"] = {
+        variant: 1e3 * statistics.median(seconds) for variant, seconds in cpu_times.items()
+    }
+    for variant, name in VARIANTS.items():
+        if variant == "plain":
+            continue
         row = result[variant]
         low, high = row["interval"]
+        cpu = result["cpu_ms"][variant] / result["cpu_ms"]["plain"]
         print(
             f"{name:24} / plain DDP: {row['of_medians']:.3f} of medians, "
-            f"{row['paired']:.3f} paired ({low:.3f} to {high:.3f})"
+            f"{row['paired']:.3f} paired ({low:.3f} to {high:.3f}), CPU time {cpu:.3f}"
         )
     print(f"plain DDP: {result['plain_ms']:.1f} ms a step, {args.ranks} ranks, {args.steps} steps")
     if args.json:
