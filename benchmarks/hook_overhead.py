@@ -4,8 +4,8 @@
 Step time of dense DDP through `tidegate.attach`, against plain DDP, a second plain DDP as control
 and torch's own all-reduce hook, on unshaped loopback. They are stepped in random order in the same
 processes, so that noise of the machine hits all alike. The control shows how much of a difference
-is noise; torch's hook, what any hook costs: without one DDP divides each gradient as it puts it into
-a bucket, with one it leaves that to the hook, a pass more over everything.
+is noise; torch's hook, what any hook costs: without one DDP divides each gradient as it fills a
+bucket, with one it leaves that to the hook, a pass more over everything.
 
     .venv/bin/python benchmarks/hook_overhead.py --steps 150
 """
