@@ -264,5 +264,8 @@ def test_type_checkers_see_the_types(fresh, tmp_path):
     python = ("--python-executable", fresh / "bin/python")
     told = run(sys.executable, "-m", "mypy", "--strict", *cache, *python, script, fails=True).stdout
     mistakes = [line.partition(": error: ") for line in told.splitlines() if ": error: " in line]
-    assert [place.rpartition(":")[2] for place, _, _ in mistakes] == ["9", "10"], told
+    assert list(dict.fromkeys(place.rpartition(":")[2] for place, _, _ in mistakes)) == [
+        "9",
+        "10",
+    ], told
     assert '"ratio" to "attach" has incompatible type "str"' in mistakes[0][2]
