@@ -21,9 +21,19 @@ bool equal(const Network& a, const Network& b) {
   });
 }
 
+void add_name(std::string& members, std::string_view name) {
+  members += concat(members.empty() ? "" : ",", '"', name, "\":");
+}
+
 void add(std::string& members, std::string_view name, const Json& value) {
-  members += concat(members.empty() ? "" : ",", '"', name,
-                    "\":", value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  add_name(members, name);
+  members += value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Told in every step, and long.
+void add(std::string& members, std::string_view name, const Statistics& statistics) {
+  add_name(members, name);
+  trace::write(statistics, members);
 }
 
 }  // namespace
@@ -33,12 +43,12 @@ void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed
     add(told_, "resumed", to_json(*resumed));
     window_ = -1;  // of another life
     network_.reset();
-    if (now.statistics && !now.fresh) add(told_, "known", to_json(*now.statistics));
+    if (now.statistics && !now.fresh) add(told_, "known", *now.statistics);
     Numbers times;
     if (now.times) now.times->remember(times);
     add(told_, "times", to_json(Notes{{"times", times}}));
   }
-  if (now.fresh && now.statistics) add(told_, "statistics", to_json(*now.statistics));
+  if (now.fresh && now.statistics) add(told_, "statistics", *now.statistics);
   if (now.network && !(network_ && equal(*network_, *now.network))) {
     network_ = *now.network;
     add(told_, "network", to_json(*network_));

@@ -2,12 +2,12 @@
 #include "tidegate/policies/trace_json.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "tidegate/base/error.h"
+#include "tidegate/policies/trace_text.h"
 
 namespace tidegate::trace {
 namespace {
@@ -61,70 +61,58 @@ static_assert(sizeof(Record) ==
                   sizeof(Record::magnitudes) + kSlotFields.size() * sizeof(Slots) +
                   sizeof(Record::transfer_seconds) + kSketchFields.size() * sizeof(Sketch));
 
-// In as few digits as tell it from other floats.
-double shortest(float value) {
-  std::array<char, 32> digits;
-  const auto [end, error] = std::to_chars(digits.begin(), digits.end(), value);
-  double read = value;
-  std::from_chars(digits.data(), end, read);
-  return static_cast<float>(read) == value ? read : value;
-}
-
-template <typename Value>
-Json value_json(Value value) {
-  if constexpr (std::is_same_v<Value, float>) return trace::to_json(shortest(value));
-  if constexpr (std::is_same_v<Value, double>) return trace::to_json(value);
-  if constexpr (std::is_integral_v<Value>) return value;
-}
-
 // Without the zeros at its end.
 template <typename Value, std::size_t size>
-Json list_json(const std::array<Value, size>& values) {
+void write(const std::array<Value, size>& values, Text& text) {
   std::size_t used = size;
   while (used > 0 && values[used - 1] == Value{}) --used;
-  Json json = Json::array();
+  text << "[";
   for (std::size_t i = 0; i < used; ++i) {
-    json.push_back(value_json(values[i]));
+    if (i > 0) text << ",";
+    text.exactly(values[i]);
   }
-  return json;
+  text << "]";
 }
+void write(double value, Text& text) { text.exactly(value); }
+void write(std::uint64_t value, Text& text) { text.exactly(value); }
 
 // Bins that are not empty, as [number, count, energy].
-Json histogram_json(const Histogram& histogram) {
-  Json bins = Json::array();
+void write(const Histogram& histogram, Text& text) {
+  std::string_view before = "[";
   for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
     if (histogram.counts[bin] == 0 && histogram.energies[bin] == 0) continue;
-    bins.push_back(
-        Json::array({bin, value_json(histogram.counts[bin]), value_json(histogram.energies[bin])}));
+    text << std::exchange(before, ",") << "[" << bin << ",";
+    text.exactly(histogram.counts[bin]) << ",";
+    text.exactly(histogram.energies[bin]) << "]";
   }
-  return bins;
+  text << "]";
 }
 
 // Members that are as in every new record are left out.
-Json record_json(const Record& record) {
-  const Record standard;
-  Json json = Json::object();
-  const auto add = [&](const auto& fields) {
-    for (const auto& [name, field] : fields) {
-      if (record.*field == standard.*field) continue;
-      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(record.*field)>>) {
-        json[name] = value_json(record.*field);
-      } else {
-        json[name] = list_json(record.*field);
-      }
-    }
+void write(const Record& record, Text& text) {
+  static const Record standard;
+  std::string_view before = "{\"";
+  const auto add = [&](std::string_view name, const auto& value, const auto& usual) {
+    if (value == usual) return;
+    text << std::exchange(before, ",\"") << name << "\":";
+    write(value, text);
   };
-  add(kEnergies);
-  add(kFigures);
-  add(kCounts);
-  add(kSlotFields);
-  add(kSketchFields);
-  if (record.transfer_seconds != standard.transfer_seconds) {
-    json["transfers"] = list_json(record.transfer_seconds);
+  const auto add_all = [&](const auto& fields) {
+    for (const auto& [name, field] : fields) add(name, record.*field, standard.*field);
+  };
+  add_all(kEnergies);
+  add_all(kFigures);
+  add_all(kCounts);
+  add_all(kSlotFields);
+  add_all(kSketchFields);
+  add("transfers", record.transfer_seconds, standard.transfer_seconds);
+  const Histogram& magnitudes = record.magnitudes;
+  if (magnitudes.counts != standard.magnitudes.counts ||
+      magnitudes.energies != standard.magnitudes.energies) {
+    text << std::exchange(before, ",\"") << "magnitudes\":";
+    write(magnitudes, text);
   }
-  if (Json bins = histogram_json(record.magnitudes); !bins.empty())
-    json["magnitudes"] = std::move(bins);
-  return json;
+  text << (before == ",\"" ? "}" : "{}");
 }
 
 float float_from(const Json& json, std::string_view what, bool may_be_infinite) {
@@ -214,10 +202,20 @@ Json to_json(const Choice& choice) {
   return json;
 }
 
+void write(const Statistics& statistics, std::string& line) {
+  Text text(line);
+  text << "{\"step\":" << statistics.step << ",\"ranks\":[";
+  for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
+    if (rank > 0) text << ",";
+    write(statistics.ranks[rank], text);
+  }
+  text << "]}";
+}
+
 Json to_json(const Statistics& statistics) {
-  Json ranks = Json::array();
-  for (const Record& record : statistics.ranks) ranks.push_back(record_json(record));
-  return {{"step", statistics.step}, {"ranks", std::move(ranks)}};
+  std::string line;
+  write(statistics, line);
+  return Json::parse(line);
 }
 
 Json to_json(const Network& network) {

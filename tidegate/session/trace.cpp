@@ -2,13 +2,11 @@
 #include "tidegate/session/trace.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <memory>
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
+#include "tidegate/policies/trace_text.h"
 #include "tidegate/session/trace_file.h"
 #include "tidegate/wire/message.h"
 
@@ -16,6 +14,7 @@ namespace tidegate {
 namespace {
 
 using trace::Json;
+using trace::Text;
 using trace::to_json;
 
 Json event(std::string_view kind, std::int64_t step) {
@@ -40,35 +39,6 @@ Json phases_json(double compress, double wire, double decode) {
           {"wire", milliseconds(wire)},
           {"decode", milliseconds(decode)}};
 }
-
-// Buckets and moments are most of a trace, and are written while training waits: as text at once,
-// without a tree of JSON values in between.
-class Text {
- public:
-  explicit Text(std::string& line) : line_(line) {}
-
-  Text& operator<<(std::string_view text) {
-    line_ += text;
-    return *this;
-  }
-  Text& operator<<(bool yes) { return *this << std::string_view(yes ? "true" : "false"); }
-  Text& operator<<(int number) { return put(number); }
-  Text& operator<<(std::size_t number) { return put(number); }
-  Text& operator<<(double number) {
-    return std::isfinite(number) ? put(number) : *this << std::string_view("null");
-  }
-
- private:
-  template <typename Number>
-  Text& put(Number number) {
-    std::array<char, 32> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
-    line_.append(digits.data(), end);
-    return *this;
-  }
-
-  std::string& line_;
-};
 
 // Without the braces; most buckets go the same way as the one before.
 std::string choice_members(const BucketFigures& bucket) {

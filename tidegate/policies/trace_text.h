@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Most of a trace is written while training waits: as text at once, without a tree of JSON values
+// in between.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <string>
+#include <string_view>
+
+namespace tidegate::trace {
+
+class Text {
+ public:
+  explicit Text(std::string& line) : line_(line) {}
+
+  // As it is: names and punctuation.
+  Text& operator<<(std::string_view text) {
+    line_ += text;
+    return *this;
+  }
+  Text& operator<<(bool yes) { return *this << std::string_view(yes ? "true" : "false"); }
+  Text& operator<<(std::integral auto number) { return put(number); }
+  // In as few digits as tell it from other numbers. One that is not finite is null.
+  Text& operator<<(double number) {
+    return std::isfinite(number) ? put(number) : *this << std::string_view("null");
+  }
+
+  // The same, but such that it is read back bit for bit: "inf", "-inf", "nan" and -0.0 too.
+  Text& exactly(double number) {
+    if (std::isfinite(number)) {
+      return number == 0 && std::signbit(number) ? *this << std::string_view("-0.0") : put(number);
+    }
+    return *this << std::string_view(std::isnan(number) ? "\"nan\""
+                                     : number > 0       ? "\"inf\""
+                                                        : "\"-inf\"");
+  }
+  // It is read back as a double and then made a float, which all but never makes a difference.
+  Text& exactly(float number) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    double read = number;
+    std::from_chars(digits.data(), end, read);
+    return exactly(static_cast<float>(read) == number ? read : static_cast<double>(number));
+  }
+  Text& exactly(std::integral auto number) { return put(number); }
+
+ private:
+  template <typename Number>
+  Text& put(Number number) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    line_.append(digits.data(), end);
+    return *this;
+  }
+
+  std::string& line_;
+};
+
+}  // namespace tidegate::trace
