@@ -21,17 +21,27 @@ class Text {
     line_ += text;
     return *this;
   }
-  Text& operator<<(bool yes) { return *this << std::string_view(yes ? "true" : "false"); }
-  Text& operator<<(std::integral auto number) { return put(number); }
+  template <std::integral Number>  // a bool too, but no literal, as a plain bool would
+  Text& operator<<(Number number) {
+    if constexpr (std::same_as<Number, bool>) {
+      return *this << std::string_view(number ? "true" : "false");
+    } else {
+      return put(number);
+    }
+  }
   // In as few digits as tell it from other numbers. One that is not finite is null.
   Text& operator<<(double number) {
     return std::isfinite(number) ? put(number) : *this << std::string_view("null");
   }
 
-  // The same, but such that it is read back bit for bit: "inf", "-inf", "nan" and -0.0 too.
+  // The same, but such that it is read back bit for bit: "inf", "-inf", "nan", and -0.0, which an
+  // integer could not be.
   Text& exactly(double number) {
     if (std::isfinite(number)) {
-      return number == 0 && std::signbit(number) ? *this << std::string_view("-0.0") : put(number);
+      const std::size_t begin = line_.size();
+      put(number);
+      const bool is_whole = line_.find_first_of(".e", begin) == std::string::npos;
+      return is_whole ? *this << ".0" : *this;
     }
     return *this << std::string_view(std::isnan(number) ? "\"nan\""
                                      : number > 0       ? "\"inf\""
