@@ -58,7 +58,7 @@ def check(arguments: Namespace) -> tuple[dict, dict]:
     compute = parse_seconds("--compute", arguments.compute)
     if compute == 0:
         raise Error("config", "--compute 0: a step computes; write for example 30ms")
-    network = read_probe(arguments) if arguments.probe else describe_link(arguments)
+    network = read_probe(arguments) if arguments.probe is not None else describe_link(arguments)
     layers, source = read_layers(arguments)
     job = {
         "buckets": cut(layers, lambda layer: 4 * layer[1]),
@@ -70,9 +70,9 @@ def check(arguments: Namespace) -> tuple[dict, dict]:
 
 
 def read_layers(arguments: Namespace) -> tuple[list[model_shapes.Layer], str]:
-    if arguments.shapes:
+    if arguments.shapes is not None:
         return model_shapes.from_file(arguments.shapes), f'shapes of "{arguments.shapes}"'
-    if arguments.model:
+    if arguments.model is not None:
         return model_shapes.from_model(arguments.model), arguments.model
     count = int(arguments.parameters)
     if count < 1:
