@@ -253,6 +253,21 @@ TEST(NetworkEstimate, WaitingForBusyRanksMakesALinkNeitherFastNorChanging) {
   }
 }
 
+// A token bucket lets a short message through at once, and holds a long one to its rate.
+TEST(NetworkEstimate, WhatShortMessagesReachIsNotExpectedOfLongOnes) {
+  const Link burst = parse_link("1gbit,500us");
+  NetworkEstimate estimate = calibrated(parse_link("100mbit,500us"));
+  const double known = estimate.network().link().bytes_per_second;
+  Steps shorts(burst, {{Collective::all_reduce, 100'000}, {Collective::all_reduce, 60'000}}, 0.1);
+  for (int step = 0; step < 200; ++step) {
+    estimate.observe(shorts.next());
+    ASSERT_LT(estimate.network().link().bytes_per_second, 2.01 * known) << "step " << step;
+  }
+  Steps longs(burst, {{Collective::all_reduce, 1'000'000}}, 0.1);
+  for (int step = 0; step < 20; ++step) estimate.observe(longs.next());
+  EXPECT_GT(estimate.network().link().bytes_per_second, 7 * known);
+}
+
 TEST(NetworkChange, IsDescribedInWords) {
   EXPECT_EQ(describe(NetworkChange{.of_latency = false, .factor = 2}),
             "the rate of the network is 0.50 times what it was");

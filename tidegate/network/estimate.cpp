@@ -26,6 +26,11 @@ constexpr double kLeastDeviation = 0.05;  // relative; what is nearer is no outl
 // Where latency hides the bytes, or other work of the machine hides both, fits have no limit of
 // their own, and a link that seems to have none would be sent everything.
 constexpr double kBelief = 2;
+// Only messages of which bytes should take so long, or that are so large, show that a link is
+// faster than it was known to be: what is shorter may go through at once where a queue, a token
+// bucket or a socket's memory takes it in, and says nothing about what longer ones would take.
+constexpr double kTellingSeconds = 0.02;
+constexpr double kTellingBytes = 2e6;
 
 void write(Numbers& out, const Link& link) {
   out.insert(out.end(), {link.bytes_per_second, link.latency.count()});
@@ -71,18 +76,22 @@ struct Drift {
   double rate;
 };
 
-// Bytes per second that a quarter of the transfers reached.
-double reached(const std::deque<Transfer>& window) {
+}  // namespace
+
+// Bytes per second that a quarter of the transfers reached, of those that can tell.
+double NetworkEstimate::reached(const Kind& kind) {
+  const bool guessed = kind.trust < kTrust;  // anything tells more
+  const double least = guessed ? 0 : std::min(kTellingBytes, kTellingSeconds * kind.fastest);
   std::vector<double> rates;
-  for (const Transfer& transfer : window) {
+  for (const Transfer& transfer : kind.window) {
+    if (transfer.cost.bytes < least) continue;
     rates.push_back(transfer.cost.bytes / transfer.seconds.count());
   }
+  if (rates.empty()) return 0;
   const auto quarter = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 4);
   std::nth_element(rates.begin(), quarter, rates.end(), std::greater<>());
   return *quarter;
 }
-
-}  // namespace
 
 std::string describe(const NetworkChange& change) {
   char factor[32];
@@ -120,11 +129,11 @@ double NetworkEstimate::seen(Collective collective) {
   const Kind& of = kind(collective);
   if (!of.window.empty()) {
     const double rate = network_.fit(collective).link.bytes_per_second;
-    return std::min(rate, std::max(of.fastest, reached(of.window)));
+    return std::min(rate, std::max(of.fastest, reached(of)));
   }
   double gain = 1;
   for (const Kind& other : kinds_) {
-    if (!other.window.empty()) gain = std::max(gain, reached(other.window) / other.fastest);
+    gain = std::max(gain, reached(other) / other.fastest);
   }
   return gain * of.fastest;
 }
@@ -238,7 +247,7 @@ Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, d
     a = (u1 - uv * b) / uu;
     if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
       a = 0;
-      b = v1 / vv;
+      b = std::max(least_b, v1 / vv);
     }
     std::vector<double> errors;
     for (const Transfer& transfer : window) {
@@ -265,7 +274,7 @@ void NetworkEstimate::fit_kind(Collective collective, const Trust& trust) {
   Kind& of = kind(collective);
   if (of.window.empty()) return;
   const double hidden = network_.fit(collective).hidden;
-  const double fastest = kBelief * std::max(of.fastest, reached(of.window));
+  const double fastest = kBelief * std::max(of.fastest, reached(of));
   const Link fitted = fit(of, hidden, trust, fastest);
   // A guess may be far off: what follows is nearer.
   if (trust.latency < kTrust) of.before.latency = fitted.latency;
@@ -325,7 +334,7 @@ NetworkChange NetworkEstimate::start_anew(const Moved& moved) {
   const Network old = network_;
   std::array<double, kPricedCollectives.size()> fastest;
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
-  restart(kNoTrust);
+  restart(kTrust);
   for (const std::vector<Transfer>& step : recent_) {
     for (const Transfer& transfer : step) add(transfer);
   }

@@ -9,7 +9,8 @@
 // is moved by transfers that are mostly bytes alone: short ones wait for busy ranks more than for
 // the wire. Transfers that are mostly latency and those that are mostly bytes are watched for
 // changes apart; after one, the fit starts anew from the steps that gave it away. Kinds that are
-// not in use follow those that are: it is the network that changes, not a collective.
+// not in use follow those that are: it is the network that changes, not a collective. That a link
+// is much faster than known only long messages show; short ones pass a shaped link unhindered.
 #pragma once
 
 #include <array>
@@ -72,6 +73,8 @@ class NetworkEstimate {
     double latency = 1;
     double rate = 1;
   };
+
+  static double reached(const Kind& kind);
 
   Kind& kind(Collective collective);
   static Link fit(const Kind& kind, double hidden, const Trust& trust, double fastest);
