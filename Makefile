@@ -23,8 +23,8 @@ package_sources := CMakeLists.txt pyproject.toml \
 advise_format := { echo "run \`make format\`"; exit 1; }
 installed := .venv/.tidegate-installed
 
-.PHONY: help setup system build cpp package test test-all ctest asan tsan sanitize check-all fuzz docs demo \
-  bench evidence faults soak lint types format clean
+.PHONY: help setup system build cpp package test test-all ctest run-ctest asan tsan sanitize check-all fuzz \
+  docs demo bench evidence faults soak lint types format clean
 
 help: ## list the targets
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -57,8 +57,7 @@ $(installed): $(package_sources) | setup
 test: ## build and run the checks and tests (ten minutes from nothing)
 	@$(STAGE) "system packages" $(SUBMAKE) system
 	@$(STAGE) "Python packages, beside the build (release, warnings are errors)" $(SUBMAKE) -j2 setup cpp
-	@$(STAGE) "C++ tests" $(SUBMAKE) ctest
-	@$(STAGE) "Python package" $(SUBMAKE) package
+	@$(STAGE) "C++ tests, beside the Python package" $(SUBMAKE) -j2 run-ctest package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
 	@echo "== Python tests"
 	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
@@ -75,6 +74,10 @@ test-all: ## what `make test` leaves out: sanitizers, the report in a browser, t
 	@$(VENV)/python -m pytest -m all
 
 ctest: cpp
+	@$(SUBMAKE) run-ctest
+
+# As it was built.
+run-ctest:
 	@$(CTEST) --preset release
 
 # The tests themselves are those of the release build: only the library is instrumented.

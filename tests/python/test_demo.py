@@ -49,6 +49,7 @@ def test_three_runs_on_a_fast_link(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [summary["trace"]]
 
 
+@pytest.mark.all
 def test_the_link_changes_in_every_run_and_the_result_says_so(tmp_path):
     (tmp_path / "evening").write_text("0 1gbit,0.1ms\n3 100mbit,1ms  # until the end\n")
     options = ["--ranks", "2", "--steps", "6", "--link-schedule", "evening", "--json", "-"]

@@ -104,6 +104,7 @@ def test_the_rest_of_the_machine(tmp_path):
     assert doctor.check_mpi(None).level == "note"
 
 
+@pytest.mark.all
 def test_the_whole_of_it_on_this_machine():
     said = subprocess.run(
         [sys.executable, "-m", "tidegate", "doctor", "--json", "-"],

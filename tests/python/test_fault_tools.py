@@ -17,6 +17,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.all
 def test_a_fault_that_takes_no_time_out_ends_as_it_must():
     done = run("faults.py", "--only", "caught")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,6 +84,7 @@ def test_unknown_faults_are_an_error():
     assert "unknown: flood; see --list" in done.stderr
 
 
+@pytest.mark.all
 def test_a_short_soak_finds_nothing():
     done = run("soak.py", "--lockstep", "510", "--processes", "40")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -104,6 +104,7 @@ def test_a_resumed_job_has_the_bits_of_one_that_never_stopped(name, digests):
         assert resumed == whole, f"{ranks} ranks"
 
 
+@pytest.mark.all
 def test_a_job_stopped_at_step_100_is_equal_at_step_200(tmp_path):
     names = ("topk", "int8", "powersgd", "artopk-var", "qsgd", "with a loss scale")
     cases = [(str(tmp_path), name, LONG) for name in names]
