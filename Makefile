@@ -64,7 +64,7 @@ test: ## build and run the checks and tests (ten minutes from nothing)
 
 # The C++ tests under sanitizers, and the tests marked `all`, which take long or need much
 # installed. One after the other: they start browsers and jobs of several processes themselves.
-test-all: ## what `make test` leaves out: sanitizers, the report in a browser, trainers, packaging
+test-all: ## what `make test` leaves out: sanitizers, types, browser, trainers, packaging (20 minutes)
 	@$(STAGE) "setup" tools/setup.sh --all
 	@$(STAGE) "C++ tests (address and undefined behaviour sanitizers)" $(SUBMAKE) asan
 	@$(STAGE) "C++ tests (thread sanitizer)" $(SUBMAKE) tsan

@@ -259,13 +259,36 @@ TEST(NetworkEstimate, WhatShortMessagesReachIsNotExpectedOfLongOnes) {
   NetworkEstimate estimate = calibrated(parse_link("100mbit,500us"));
   const double known = estimate.network().link().bytes_per_second;
   Steps shorts(burst, {{Collective::all_reduce, 100'000}, {Collective::all_reduce, 60'000}}, 0.1);
+  int changes = 0;
   for (int step = 0; step < 200; ++step) {
-    estimate.observe(shorts.next());
+    if (estimate.observe(shorts.next())) ++changes;
     ASSERT_LT(estimate.network().link().bytes_per_second, 2.01 * known) << "step " << step;
   }
+  EXPECT_LE(changes, 5);
   Steps longs(burst, {{Collective::all_reduce, 1'000'000}}, 0.1);
   for (int step = 0; step < 20; ++step) estimate.observe(longs.next());
   EXPECT_GT(estimate.network().link().bytes_per_second, 7 * known);
+}
+
+// Of a kind that is first used after a change no more and no less is believed than of the others.
+TEST(NetworkEstimate, KindsThatWereNotInUseAreBoundByTheChangeToo) {
+  const Link slow = parse_link("100mbit,500us");
+  const Link fast = parse_link("1gbit,500us");
+  for (const bool rises : {true, false}) {
+    NetworkEstimate estimate = calibrated(rises ? slow : fast);
+    Steps used(rises ? slow : fast, {{Collective::all_reduce, 4'000'000}}, 0.05);
+    for (int step = 0; step < 20; ++step) estimate.observe(used.next());
+    used.change(rises ? fast : slow);
+    for (int step = 0; step < 20; ++step) estimate.observe(used.next());
+    const double now = (rises ? fast : slow).bytes_per_second;
+    Steps first(rises ? fast : parse_link("10gbit,1us"), {{Collective::all_gather, 20'000}}, 0.05);
+    for (int step = 0; step < 30; ++step) {
+      estimate.observe(first.next());
+      const double rate = estimate.network().fit(Collective::all_gather).link.bytes_per_second;
+      ASSERT_GT(rate, 0.6 * now) << (rises ? "up, step " : "down, step ") << step;
+      ASSERT_LT(rate, 2.3 * now) << (rises ? "up, step " : "down, step ") << step;
+    }
+  }
 }
 
 TEST(NetworkChange, IsDescribedInWords) {

@@ -212,7 +212,7 @@ class Calibrator {
     const double offset = std::clamp(seconds[1] - wire[1] * slope, 0.0, latency);
     const double bytes_of_time = wire[0] * (seconds[0] - offset) + wire[1] * (seconds[1] - offset);
     const double per_byte = bytes_of_time / (wire[0] * wire[0] + wire[1] * wire[1]);
-    if (per_byte > 0) return {offset, per_byte};
+    if (slope > 0 && per_byte > 0) return {offset, per_byte};
     return {0, seconds[1] / wire[1]};  // noise alone: the larger one is above it
   }
 

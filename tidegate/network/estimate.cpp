@@ -78,13 +78,16 @@ struct Drift {
 
 }  // namespace
 
+bool NetworkEstimate::tells(const Transfer& transfer, const Kind& kind) {
+  if (kind.trust < kTrust) return true;  // of what is only guessed anything tells more
+  return transfer.cost.bytes >= std::min(kTellingBytes, kTellingSeconds * kind.fastest);
+}
+
 // Bytes per second that a quarter of the transfers reached, of those that can tell.
 double NetworkEstimate::reached(const Kind& kind) {
-  const bool guessed = kind.trust < kTrust;  // anything tells more
-  const double least = guessed ? 0 : std::min(kTellingBytes, kTellingSeconds * kind.fastest);
   std::vector<double> rates;
   for (const Transfer& transfer : kind.window) {
-    if (transfer.cost.bytes < least) continue;
+    if (!tells(transfer, kind)) continue;
     rates.push_back(transfer.cost.bytes / transfer.seconds.count());
   }
   if (rates.empty()) return 0;
@@ -135,7 +138,7 @@ double NetworkEstimate::seen(Collective collective) {
   for (const Kind& other : kinds_) {
     gain = std::max(gain, reached(other) / other.fastest);
   }
-  return gain * of.fastest;
+  return std::min(network_.fit(collective).link.bytes_per_second, gain * of.fastest);
 }
 
 void NetworkEstimate::remember(Numbers& out) const {
@@ -243,11 +246,11 @@ Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, d
       v1 += weights[i] * v * rest;
     }
     const double determinant = uu * vv - uv * uv;
-    b = std::max(least_b, (v1 * uu - u1 * uv) / determinant);
+    b = std::max((v1 * uu - u1 * uv) / determinant, least_b);
     a = (u1 - uv * b) / uu;
     if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
       a = 0;
-      b = std::max(least_b, v1 / vv);
+      b = std::max(v1 / vv, least_b);
     }
     std::vector<double> errors;
     for (const Transfer& transfer : window) {
@@ -316,7 +319,12 @@ NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer
   Sum mostly_latency;
   Sum mostly_bytes;
   for (const Transfer& transfer : transfers) {
+    const Link& link = network_.fit(transfer.collective).link;
     const Price expected = price(transfer.cost, network_.fit(transfer.collective));
+    // One that is too fast to be believed stays so, and is no change every time.
+    const Kind& of = kind(transfer.collective);
+    const bool at_limit = link.bytes_per_second > 0.99 * kBelief * of.fastest;
+    if (at_limit && transfer.seconds < expected.total() && !tells(transfer, of)) continue;
     Sum& sum = expected.waiting > expected.sending ? mostly_latency : mostly_bytes;
     sum.seconds += transfer.seconds.count();
     sum.expected += expected.total().count();
@@ -356,9 +364,11 @@ NetworkChange NetworkEstimate::start_anew(const Moved& moved) {
     }
   }
   follow();
+  // All of them before one is changed: kinds that are not in use go by the others.
+  std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
+  for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fastest = fastest[i];
   for (const Collective collective : kPricedCollectives) {
     Kind& of = kind(collective);
-    of.fastest = seen(collective);
     of.before = network_.fit(collective).link;
     of.trust = kTrust;
   }

@@ -74,6 +74,7 @@ class NetworkEstimate {
     double rate = 1;
   };
 
+  static bool tells(const Transfer& transfer, const Kind& kind);
   static double reached(const Kind& kind);
 
   Kind& kind(Collective collective);

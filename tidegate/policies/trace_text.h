@@ -22,7 +22,7 @@ class Text {
     return *this;
   }
   template <std::integral Number>  // a bool too, but no literal, as a plain bool would
-  Text& operator<<(Number number) {
+  requires(!std::same_as<Number, char>) Text& operator<<(Number number) {
     if constexpr (std::same_as<Number, bool>) {
       return *this << std::string_view(number ? "true" : "false");
     } else {
