@@ -16,7 +16,7 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kTinyBytes = 64;
-constexpr int kTinyRepeats = 9;
+constexpr int kTinyRepeats = 7;
 constexpr int kRepeats = 3;      // of each size; their median counts: one may be disturbed
 constexpr double kGrowth = 2.5;  // of the larger size over the smaller
 // Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
@@ -27,10 +27,17 @@ constexpr double kLargestBytes = 8e6;   // through the busiest rank; a fast link
 constexpr double kLeastSeconds = 2e-3;  // a transfer that takes less says little about the rate
 constexpr double kSlowSeconds = 0.1;  // of a tiny one: everything is done only as often as it must
 constexpr double kTinyShare = 0.3;    // of the time may go to latencies
-constexpr double kShare = 0.5;        // of the time is for the large ones
+constexpr double kShare = 0.5;        // of the time may go to the rate of one kind
+constexpr double kSpent = 0.8;        // of the time is given away beforehand
 constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
-                                  Collective::all_to_all, Collective::swap,
-                                  Collective::send_receive};
+                                  Collective::send_receive, Collective::all_to_all,
+                                  Collective::swap};
+
+// How long a byte may take, in those of an all-reduce: where two ranks send to each other at once,
+// engines let one of them wait for the other.
+constexpr double slowness(Collective collective) {
+  return collective == Collective::all_to_all || collective == Collective::swap ? 2 : 1;
+}
 
 double seconds_of(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
@@ -118,9 +125,11 @@ class Calibrator {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
     Exchange ones = repeat(collective, bytes, 2 + tiny_repeats_);
     while (ones.advance()) co_yield ones.request();
-    Exchange agreeing = agree({median({seconds_.begin() + 2, seconds_.end()})});
+    const double took = median({seconds_.begin() + 2, seconds_.end()});
+    Exchange agreeing = agree({took, seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
     tiny_[collective] = note(collective, bytes, agreed(0));
+    result_.took = Seconds(agreed_longest(1));
   }
 
   // How fast is it, roughly? Grows until the answer is more than noise.
@@ -147,26 +156,26 @@ class Calibrator {
     return all < kTinyShare * allowed_;
   }
 
-  // Rate of a kind: as many bytes as a fair share of the time allows.
-  Exchange large_ones(Collective collective) {
-    const double share = kShare * allowed_ / static_cast<double>(kMeasured.size());
-    const double pairs = repeats_ * 2 * (1 + 1 / kGrowth);
+  // Rate of a kind: as many bytes as its share of the time that is left allows.
+  Exchange large_ones(Collective collective, std::span<const Collective> left_to_do) {
+    // The first one of a size has waited for the others' last one, and does not count.
+    const int times = 1 + repeats_;
+    const double each = times * (1 + 1 / kGrowth) * per_byte_;  // seconds per byte of the larger
+    double shares = 0;
+    for (const Collective kind : left_to_do) shares += slowness(kind);
+    const double fair = (kSpent * allowed_ - result_.took.count()) / shares / each;
     const double seen = kGrowth * kAboveLatency * tiny_.at(collective) / per_byte_;
-    const double fair = share / (pairs * per_byte_);
-    const double most = kShare * allowed_ / (pairs * per_byte_);
+    const double most = kShare * allowed_ / each;
     const double large = std::min({kLargestBytes, most, std::max(seen, fair)});
     const std::array sizes = {contribution(collective, large / kGrowth, extent_),
                               contribution(collective, large, extent_)};
-    std::array<std::vector<double>, 2> took;
-    for (int i = 0; i < repeats_; ++i) {
-      for (std::size_t which = 0; which < sizes.size(); ++which) {
-        // The first one after a change of size has waited for the others' last one.
-        Exchange two = repeat(collective, sizes[which], 2);
-        while (two.advance()) co_yield two.request();
-        took[which].push_back(seconds_.back());
-      }
+    std::array<double, 2> took;
+    for (std::size_t which = 0; which < sizes.size(); ++which) {
+      Exchange ones = repeat(collective, sizes[which], times);
+      while (ones.advance()) co_yield ones.request();
+      took[which] = median({seconds_.begin() + 1, seconds_.end()});
     }
-    Exchange agreeing = agree({median(took[0]), median(took[1]), seconds_of(clock_() - began_)});
+    Exchange agreeing = agree({took[0], took[1], seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
     const double seconds[] = {note(collective, sizes[0], agreed(0)),
                               note(collective, sizes[1], agreed(1))};
@@ -174,7 +183,7 @@ class Calibrator {
                            cost({collective, sizes[1]}, extent_).bytes};
     lines_[collective] = line_through(seconds, wire, tiny_.at(collective));
     result_.took = Seconds(agreed_longest(2));
-    enough_ = result_.took.count() + share > allowed_;
+    enough_ = result_.took.count() + each * seen > allowed_;
   }
   bool enough() const { return enough_; }
 
@@ -309,8 +318,8 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
     Exchange tiny = calibrator.tiny_ones(collective);
     while (tiny.advance()) co_yield tiny.request();
   }
-  for (const Collective collective : kMeasured) {
-    Exchange large = calibrator.large_ones(collective);
+  for (std::size_t i = 0; i < kMeasured.size(); ++i) {
+    Exchange large = calibrator.large_ones(kMeasured[i], std::span(kMeasured).subspan(i));
     while (large.advance()) co_yield large.request();
     if (calibrator.enough() || !all_kinds) break;
   }
