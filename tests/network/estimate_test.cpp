@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -289,6 +290,61 @@ TEST(NetworkEstimate, KindsThatWereNotInUseAreBoundByTheChangeToo) {
       ASSERT_LT(rate, 2.3 * now) << (rises ? "up, step " : "down, step ") << step;
     }
   }
+}
+
+const Link kUnlimited{.bytes_per_second = std::numeric_limits<double>::infinity(),
+                      .latency = Seconds(0)};
+
+void expect_to_find_the_limit(NetworkEstimate& estimate) {
+  Steps steps(kLink, {kLarge, kMiddle}, 0.05);
+  for (int step = 0; step < 60; ++step) {
+    estimate.observe(steps.next());
+    for (const Collective each : kPricedCollectives) {
+      const Link& link = estimate.network().fit(each).link;
+      ASSERT_GT(link.bytes_per_second, 0) << name(each) << " in step " << step;
+      ASSERT_GE(link.latency.count(), 0) << name(each) << " in step " << step;
+    }
+  }
+  for (const Round& round : {kLarge, kMiddle, Round{Collective::all_gather, 250'000}}) {
+    EXPECT_NEAR(seconds(round, estimate) / price(round, 4, kLink).count(), 1, 0.1)
+        << name(round.collective) << " of " << round.bytes << " bytes";
+  }
+}
+
+TEST(NetworkEstimate, StartsFromALinkWithoutLimitAndFindsTheLimit) {
+  for (const Origin origin : {Origin::given, Origin::derived, Origin::measured}) {
+    SCOPED_TRACE(name(origin));
+    NetworkEstimate estimate(4);
+    estimate.start_from(Network(4, kUnlimited, origin));
+    EXPECT_EQ(seconds(kLarge, estimate), 0);
+    expect_to_find_the_limit(estimate);
+  }
+}
+
+// A job of one rank has never sent anything.
+TEST(NetworkEstimate, FindsTheLimitAlsoWhenItComesFromACheckpointWithoutOne) {
+  NetworkEstimate saved(4);
+  saved.start_from(Network(4, kUnlimited));
+  Numbers numbers;
+  saved.remember(numbers);
+  NetworkEstimate same(4);
+  NumberReader same_numbers(numbers, "network");
+  same.recall(same_numbers);
+  EXPECT_EQ(seconds(kLarge, same), 0);
+  expect_to_find_the_limit(same);
+  // And of a state that says so of everything, as those of earlier releases do.
+  constexpr std::size_t kFits = 1, kOfFit = 4, kOrigin = 2;
+  constexpr std::size_t kKinds = kFits + kOfFit * kPricedCollectives.size();
+  constexpr std::size_t kOfKind = 5, kFastest = 3;
+  for (std::size_t i = 0; i < kPricedCollectives.size(); ++i) {
+    numbers.at(kFits + kOfFit * i + kOrigin) = static_cast<double>(Origin::measured);
+    numbers.at(kKinds + kOfKind * i) = kUnlimited.bytes_per_second;
+    numbers.at(kKinds + kOfKind * i + kFastest) = kUnlimited.bytes_per_second;
+  }
+  NetworkEstimate loaded(4);
+  NumberReader changed_numbers(numbers, "network");
+  loaded.recall(changed_numbers);
+  expect_to_find_the_limit(loaded);
 }
 
 TEST(NetworkChange, IsDescribedInWords) {

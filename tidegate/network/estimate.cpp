@@ -66,6 +66,13 @@ std::vector<Transfer> read_transfers(NumberReader& in) {
   return transfers;
 }
 
+bool limited(const Link& link) { return std::isfinite(link.bytes_per_second); }
+
+// Where a fit can start from: it scales a rate, and there is nothing to scale in an infinite one.
+Link start_of_fit(const Link& link) {
+  return limited(link) ? link : Link{.bytes_per_second = kGuessedRate, .latency = link.latency};
+}
+
 // How a link has changed, in logarithms.
 struct Drift {
   Drift(const Link& from, const Link& to)
@@ -113,14 +120,28 @@ NetworkEstimate::NetworkEstimate(const Extent& extent)
 void NetworkEstimate::start_from(const Network& network) {
   network_ = network;
   known_ = true;
+  derive_unlimited();
   restart(kTrust);
+}
+
+// That there is no limit nobody has measured: the first transfers tell, of all kinds.
+void NetworkEstimate::derive_unlimited() {
+  for (const Collective collective : kPricedCollectives) {
+    Fit fit = network_.fit(collective);
+    if (limited(fit.link)) continue;
+    fit.origin = Origin::derived;
+    network_.set(collective, fit);
+  }
 }
 
 void NetworkEstimate::restart(double trust) {
   for (const Collective collective : kPricedCollectives) {
-    const Link& link = network_.fit(collective).link;
-    kind(collective) = {
-        .before = link, .trust = trust, .fastest = link.bytes_per_second, .window = {}};
+    const Link& known = network_.fit(collective).link;
+    const Link link = start_of_fit(known);
+    kind(collective) = {.before = link,
+                        .trust = limited(known) ? trust : kNoTrust,
+                        .fastest = link.bytes_per_second,
+                        .window = {}};
   }
   latency_ = {};
   rate_ = {};
@@ -168,10 +189,14 @@ void NetworkEstimate::recall(NumberReader& in) {
         static_cast<Origin>(in.whole(0, static_cast<std::int64_t>(Origin::measured)));
     network_.set(collective, {.link = link, .origin = origin, .hidden = in.next(0, 1)});
   }
+  derive_unlimited();
   for (Kind& kind : kinds_) {
-    kind.before = read_link(in);
-    kind.trust = in.next(0, kTrust);
-    kind.fastest = in.next(kTiny, kInfinite);
+    const Link before = read_link(in);
+    const double trust = in.next(0, kTrust);
+    const double fastest = in.next(kTiny, kInfinite);
+    kind.before = start_of_fit(before);
+    kind.trust = limited(before) ? trust : kNoTrust;
+    kind.fastest = std::isfinite(fastest) ? fastest : kind.before.bytes_per_second;
     const std::vector<Transfer> window = read_transfers(in);
     kind.window.assign(window.begin(), window.end());
   }
@@ -201,7 +226,7 @@ void NetworkEstimate::add(const Transfer& transfer) {
   Kind& of = kind(transfer.collective);
   if (of.window.empty()) {
     of.fastest = seen(transfer.collective);
-    of.before = network_.fit(transfer.collective).link;
+    of.before = start_of_fit(network_.fit(transfer.collective).link);
   }
   of.window.push_back(transfer);
   if (of.window.size() > kWindow) of.window.pop_front();

@@ -92,6 +92,7 @@ class NetworkEstimate {
   Moved look_for_change(std::span<const Transfer> transfers);
   NetworkChange start_anew(const Moved& moved);
   void restart(double trust);
+  void derive_unlimited();
   double seen(Collective collective);
 
   Network network_;
