@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -178,6 +179,44 @@ TEST(Calibration, PricesLongMessagesAsTheyWereMeasured) {
     for (const auto& [collective, point] : longest) {
       const double priced = price({collective, point.bytes}, got.on(0).network).total().count();
       EXPECT_NEAR(priced / point.seconds.count(), 1, 0.2) << name(collective) << ", seed " << seed;
+    }
+  }
+}
+
+// On a machine that is busy otherwise a longer message may take less time than a shorter one.
+TEST(Calibration, ASlopeThatFallsMakesNoRateOfItsOwn) {
+  constexpr double kEven = 0.02;
+  for (const double longer : {0.9 * kEven, kEven}) {  // falling, and flat
+    std::int64_t now = 0;
+    std::vector<Calibration> results(2);
+    std::vector<Exchange> exchanges;
+    for (int rank = 0; rank < 2; ++rank) {
+      exchanges.push_back(calibrate(
+          {rank, 2}, 2, [&now] { return now; }, results[static_cast<std::size_t>(rank)]));
+    }
+    // What messages take has nothing to do with their length, but for tiny ones and the longest.
+    std::map<Collective, std::size_t> longest;
+    run_lockstep(exchanges, [&](std::span<const Request> requests) {
+      const Round round = round_of(requests[0]);
+      std::size_t& so_far = longest[round.collective];
+      so_far = std::max(so_far, round.bytes);
+      const double took = round.bytes < 1000 ? 1e-4 : round.bytes == so_far ? longer : kEven;
+      now += static_cast<std::int64_t>(took * 1e9);
+    });
+    std::map<Collective, std::vector<Calibration::Point>> long_ones;
+    for (const Calibration::Point& point : results[0].points) {
+      if (point.bytes > 1000) long_ones[point.collective].push_back(point);
+    }
+    ASSERT_TRUE(long_ones.contains(Collective::all_reduce));
+    for (const auto& [collective, points] : long_ones) {
+      ASSERT_EQ(points.size(), 2u) << name(collective);
+      ASSERT_LE(points[1].seconds, points[0].seconds) << name(collective);
+      // The longer one is nearer to what the wire takes: all of its time is taken for bytes.
+      const double bytes = cost({collective, points[1].bytes}, 2).bytes;
+      const Fit& fit = results[0].network.fit(collective);
+      EXPECT_NEAR(fit.link.bytes_per_second, bytes / points[1].seconds.count(), 1)
+          << name(collective);
+      EXPECT_DOUBLE_EQ(fit.hidden, 1) << name(collective);
     }
   }
 }
