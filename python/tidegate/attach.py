@@ -4,7 +4,9 @@
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from importlib.metadata import version
 from typing import Any
 
@@ -212,18 +214,22 @@ def _attach(
     engine = Engine(model.process_group, _seconds(timeout), link)
     # From here on a mistake of one rank is told to all, so that none is left waiting.
     try:
-        session, mistake = None, None
+        session, mistake, scale = None, None, None
         try:
             device = _check_model(model, experimental_cuda)
             _check_optimizer(optimizer)
             staging = Staging(device) if device.type != "cpu" else None
             chosen = _resolve_policy(policy, fixed, optimizer, horizon)
+            patterns = _patterns(exclude)
+            if not isinstance(label, str):
+                raise Error("config", f'label {label!r}: must be a text, such as "critic"')
+            scale = _scale_of(scaler)
             session = _core.Session(
                 engine.rank,
                 engine.ranks,
                 chosen.name,
                 chosen.options,
-                exclude=[exclude] if isinstance(exclude, str) else list(exclude),
+                exclude=patterns,
                 depth=DEPTH,
                 label=label,
                 trace=_trace_path(trace, engine.rank),
@@ -238,10 +244,11 @@ def _attach(
             mistake = (error.kind, str(error))
         except Exception as error:  # whatever it is, nobody may be left waiting
             mistake = ("config", str(error) or type(error).__name__)
-        scale = float(scaler.get_scale()) if scaler else None
         settings = f"{session.fingerprint()}; calibrate {calibrate}" if session else ""
         _agree(engine, mistake, settings, model, scale)
         assert session is not None, "a rank without one is mistaken, and all have heard of it"
+        if engine.rank == 0:  # one rank's warning is enough
+            _warn_of_idle(patterns, model)
         if session.may_go_by_host():
             engine.form_host_groups()
         if session.reacts() if calibrate is None else calibrate:
@@ -297,6 +304,42 @@ def _check_optimizer(optimizer: object) -> None:
             "config",
             f"attach needs the optimizer that steps the model, not {type(optimizer).__name__}: "
             "policies hear from it when learning rates drop",
+        )
+
+
+def _scale_of(scaler: object) -> float | None:
+    if scaler is None:
+        return None
+    try:
+        return float(scaler.get_scale())  # type: ignore[attr-defined]
+    except AttributeError:
+        raise Error(
+            "config",
+            f"scaler {scaler!r}: must be the torch.amp.GradScaler that scales the loss, or None",
+        ) from None
+
+
+def _patterns(exclude: str | Iterable[str]) -> list[str]:
+    listed = [exclude] if isinstance(exclude, str) else exclude
+    patterns = list(listed) if isinstance(listed, Iterable) else [listed]
+    if not all(isinstance(pattern, str) for pattern in patterns):
+        raise Error(
+            "config",
+            f"exclude {exclude!r}: must be patterns of parameter names, such as "
+            '"*.bias" or ["embedding.*", "*.bias"]',
+        )
+    return patterns
+
+
+def _warn_of_idle(patterns: list[str], model: DistributedDataParallel | CommState) -> None:
+    """A name with a mistake in it would be compressed, and nobody would know."""
+    names = [name for name, _ in model.module.named_parameters()]
+    idle = [pattern for pattern in patterns if not any(fnmatchcase(n, pattern) for n in names)]
+    if idle:
+        warnings.warn(
+            f"tidegate: exclude {', '.join(map(repr, idle))} matches no parameter of the model, so "
+            f"it keeps nothing dense. Names are such as {', '.join(map(repr, names[:3]))}",
+            stacklevel=4,
         )
 
 
@@ -357,7 +400,7 @@ def _resolve_policy(
         if optimizer is not None:
             told["optimizer"] = optimizer_family(optimizer)
         if horizon is not None:
-            told["horizon"] = str(int(horizon))
+            told["horizon"] = str(_whole("horizon", horizon, "how many steps the job will take"))
         chosen = Policy("auto", {**told, **chosen.options})
     if not isinstance(chosen, Policy):
         raise Error(
@@ -380,8 +423,25 @@ def _resolve_policy(
             f'{", ".join(given)}: these arguments go with policy="fixed", not "{chosen.name}"',
         )
     if "ratio" in given:
-        given["ratio"] = repr(float(given["ratio"]))
+        try:
+            given["ratio"] = repr(float(given["ratio"]))
+        except (TypeError, ValueError):
+            raise Error(
+                "config",
+                f"ratio {given['ratio']!r}: must be a number above 0 and at most 1, the share of "
+                "the elements that is sent, for example 0.01",
+            ) from None
     return Policy("fixed", {**chosen.options, **{k: str(v) for k, v in given.items()}})
+
+
+def _whole(name: str, value: Any, meaning: str) -> int:
+    try:
+        whole = int(value)
+        if whole != float(value):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise Error("config", f"{name} {value!r}: must be a whole number, {meaning}") from None
+    return whole
 
 
 def _threads() -> int:
@@ -397,7 +457,10 @@ def _threads() -> int:
 def _trace_path(trace: str | os.PathLike[str] | None, rank: int) -> str:
     if trace is None:
         return ""
-    path = os.fspath(trace)
+    try:
+        path = os.fsdecode(trace)
+    except TypeError:
+        raise Error("config", f'trace {trace!r}: must name a file, such as "run.jsonl"') from None
     if "{rank}" in path:
         return path.replace("{rank}", str(rank))
     return path if rank == 0 else ""

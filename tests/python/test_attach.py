@@ -4,6 +4,7 @@
 import os
 import re
 import threading
+import warnings
 
 import pytest
 import torch
@@ -23,12 +24,14 @@ def attach_with(rank, ranks, options, of_rank=None):
     attach(wrap(mlp()), **{"timeout": 8, **mine})
 
 
+AUTO = {"policy": "auto", "method": None, "ratio": None}
 MISTAKES = [
     ({"method": "topkk"}, 'unknown method "topkk"; known: dense, fp16, bf16, int8'),
     ({"ratio": 0}, "ratio 0 .*must be above 0 and at most 1"),
     ({"ratio": float("nan")}, "ratio nan .*must be above 0 and at most 1"),
     ({"ratio": 2}, "ratio 2 .*must be above 0 and at most 1"),
-    ({"ratio": "much"}, "could not convert string to float: 'much'"),
+    ({"ratio": "much"}, "ratio 'much': must be a number above 0 and at most 1"),
+    ({"ratio": [0.1]}, r"ratio \[0.1\]: must be a number"),
     ({"ratio": None}, '"topk" needs a ratio'),
     ({"method": None, "ratio": None}, "needs a method"),
     ({"route": "engine"}, 'method "topk" cannot take the route "engine"'),
@@ -40,6 +43,14 @@ MISTAKES = [
     ({"policy": "fixed:ratio"}, 'option "ratio" has no value'),
     ({"policy": 7}, "policy 7 is neither a name nor an object"),
     ({"trace": "/nowhere/at/all.jsonl"}, "cannot write the trace"),
+    ({"trace": 5}, 'trace 5: must name a file, such as "run.jsonl"'),
+    ({"scaler": True}, "scaler True: must be the torch.amp.GradScaler"),
+    ({"exclude": 5}, "exclude 5: must be patterns of parameter names"),
+    ({"exclude": ["*.bias", 3]}, r"exclude \['\*.bias', 3\]: must be patterns"),
+    ({"label": 5}, "label 5: must be a text"),
+    ({**AUTO, "horizon": "long"}, "horizon 'long': must be a whole number, how many steps"),
+    ({**AUTO, "horizon": 1.5}, "horizon 1.5: must be a whole number"),
+    ({**AUTO, "horizon": -5}, "horizon -5: must be between"),
     ({"optimizer": "adam"}, "needs the optimizer that steps the model, not str"),
 ]
 
@@ -69,10 +80,27 @@ def test_a_mistake_ends_a_script_at_once_and_not_by_a_time_out():
         assert outcome.seconds < 8
 
 
-def test_a_mistake_of_one_rank_is_told_to_all():
-    for outcome in run_ranks(attach_with, 3, {"ratio": 2}, 1):
+@pytest.mark.parametrize("options", [{"ratio": 2}, {"scaler": 2}], ids=str)
+def test_a_mistake_of_one_rank_is_told_to_all(options):
+    (name,) = options
+    for outcome in run_ranks(attach_with, 3, options, 1):
         assert outcome.kind == "config"
-        assert re.match("rank 1: ratio 2 ", outcome.text), outcome.text
+        assert re.match(f"rank 1: {name} 2", outcome.text), outcome.text
+
+
+def warned_of(rank, ranks, exclude):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attach(wrap(mlp()), exclude=exclude).detach()
+    return [str(warning.message) for warning in caught if "tidegate" in str(warning.message)]
+
+
+def test_a_pattern_that_excludes_nothing_is_said_once():
+    told, silent = results(warned_of, 2, ["*.bias", "embeding.*", "0.weight"])
+    assert silent == []
+    (text,) = told
+    assert "exclude 'embeding.*' matches no parameter" in text
+    assert "'0.weight', '0.bias', '2.weight'" in text
 
 
 @pytest.mark.parametrize(
