@@ -93,7 +93,7 @@ FAULTS = [
     Fault(
         "cut",
         "the link of a rank is cut",
-        spoken=r"rank 2 \(step|answer",
+        spoken=r"no answer within .* rank 2 \(step",
         victim_exits=(3,),
         needs_root=True,
     ),

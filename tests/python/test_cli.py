@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import argparse
 import json
 import subprocess
 import sys
@@ -8,16 +9,11 @@ import pytest
 import tidegate
 from tidegate import _core, cli
 
-COMMANDS = (
-    "demo",
-    "probe",
-    "simulate",
-    "plan",
-    "bench",
-    "explain",
-    "replay",
-    "methods",
-    "policies",
+# Read off the parser, so that a new one is tested the day it is added.
+COMMANDS = next(
+    tuple(action.choices)
+    for action in cli.make_parser()._actions
+    if isinstance(action, argparse._SubParsersAction)
 )
 
 
@@ -31,6 +27,7 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
+    assert {"demo", "probe", "plan", "simulate", "bench", "report", "doctor"} < set(COMMANDS)
     for text in COMMANDS:
         assert f"\n    {text} " in out
     assert "Start with:\n  tidegate demo" in out

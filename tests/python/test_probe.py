@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 import torch
-from ranks import results
+from ranks import results, results_of_each, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,7 +63,14 @@ def test_probe_under_torchrun(tmp_path):
     assert list(probe["network"]) == COLLECTIVES
 
 
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
 def test_probe_under_mpirun():
+    port = free_port()
     ranks = [("OMPI_COMM_WORLD_RANK", rank) for rank in (0, 1)]
     processes = [
         subprocess.Popen(
@@ -70,7 +78,7 @@ def test_probe_under_mpirun():
             env={
                 **{k: v for k, v in os.environ.items() if k not in ("RANK", "MASTER_ADDR")},
                 "GLOO_SOCKET_IFNAME": "lo",
-                "MASTER_PORT": "29471",
+                "MASTER_PORT": port,
                 name: str(rank),
                 "OMPI_COMM_WORLD_SIZE": "2",
                 "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
@@ -136,13 +144,27 @@ def test_transfers_alone_tell_something_of_the_network():
     assert first["all-gather"]["mbit"] == second["all-gather"]["mbit"]
 
 
+def known_at_once(rank, ranks, options):
+    """What is known of the network before the first step, by a policy that goes by prices."""
+    model = DistributedDataParallel(nn.Linear(64, 32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = tidegate.attach(model, optimizer, policy="auto", timeout=30, **options)
+    network = handle.stats()["network"]
+    handle.detach()
+    return network
+
+
+def test_calibration_is_skipped_on_request():
+    measured, skipped = results_of_each(known_at_once, 2, [({},), ({"calibrate": False},)])
+    assert all(network["all-reduce"]["origin"] == "measured" for network in measured)
+    assert skipped == [None, None]
+
+
 def attach_unequally(rank, ranks):
     trained_with(rank, ranks, {"calibrate": rank == 0})
 
 
 def test_ranks_that_disagree_about_calibration_are_told_so():
-    from ranks import run_ranks
-
     for outcome in run_ranks(attach_unequally, 2):
         assert outcome.kind == "config"
         assert "calibrate" in outcome.text
