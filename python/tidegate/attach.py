@@ -5,7 +5,8 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from typing import Any
@@ -220,6 +221,8 @@ def _attach(
             _check_optimizer(optimizer)
             staging = Staging(device) if device.type != "cpu" else None
             chosen = _resolve_policy(policy, fixed, optimizer, horizon)
+            own = chosen.adapters(1)[0]
+            compared = own is not None and own.wants_comparison and engine.ranks > 1
             patterns = _patterns(exclude)
             if not isinstance(label, str):
                 raise Error("config", f'label {label!r}: must be a text, such as "critic"')
@@ -237,14 +240,16 @@ def _attach(
                 emulated=engine.link.description if engine.link else "",
                 threads=_threads(),
                 hosts=engine.hosts,
-                own=chosen.adapters(1)[0],
+                own=own,
             )
             registered = _register(model)
         except Error as error:
             mistake = (error.kind, str(error))
         except Exception as error:  # whatever it is, nobody may be left waiting
             mistake = ("config", str(error) or type(error).__name__)
-        settings = f"{session.fingerprint()}; calibrate {calibrate}" if session else ""
+        settings = ""
+        if session is not None:
+            settings = f"{session.fingerprint()}; calibrate {calibrate}; compared {compared}"
         _agree(engine, mistake, settings, model, scale)
         assert session is not None, "a rank without one is mistaken, and all have heard of it"
         if engine.rank == 0:  # one rank's warning is enough
@@ -255,12 +260,28 @@ def _attach(
             session.start_from(engine.calibrate().network)
         if session.needs_speeds() and engine.ranks > 1:  # alone, nothing is compressed
             session.set_speeds(_slowest(engine.gather_objects(_core.measure_speeds())))
+        if compared:
+            engine.form_group_of_answers()
         handle = Handle(model, session, engine, scaler, optimizer, label, staging)
+        if compared:
+            own.compare = _forgetful(handle.compare_answers)
         registered.handle = handle
     except BaseException:
         engine.close()
         raise
     return handle
+
+
+def _forgetful(method: Callable) -> Callable:
+    """Calls a method of an object that it does not keep alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> Any:
+        target = reference()
+        assert target is not None, "its own thread calls it"
+        return target(*arguments)
+
+    return call
 
 
 def _seconds(timeout: float | None) -> float:

@@ -33,6 +33,7 @@ DTYPES = {
     "uint8": torch.uint8,
 }
 PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
+ANSWERS = "answers"  # a group for what ranks compare while a step is under way
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 # How often the ranks of a process group have met to attach something: the same on all of them.
@@ -279,6 +280,28 @@ class Engine:
                     f"group within {self.timeout:g} s: {error}; look at the logs of the others",
                 ) from error
 
+    def form_group_of_answers(self) -> None:
+        """A group for `start_comparison`. Collective: all ranks must have agreed on it. Of its own:
+        when a bucket is asked about, ranks differ in what they have issued."""
+        ranks = dist.get_process_group_ranks(self.group)
+        try:
+            self._groups[ANSWERS] = self._new_group(ranks, self._subgroup)
+        except RuntimeError as error:
+            raise Error(
+                "timeout",
+                f"rank {self.rank} of {self.ranks}: the ranks could not form a second group within "
+                f"{self.timeout:g} s: {plain(str(error))}; look at the logs of the others",
+            ) from error
+
+    def start_comparison(self, mine: torch.Tensor, text: str) -> tuple[Operation, list]:
+        """Begins to gather every rank's tensor, all of the same size; the list holds them when the
+        operation is done. In the same order on all ranks, whatever else is under way."""
+        everyone = [torch.empty_like(mine) for _ in range(self.ranks)]
+        launch = partial(self._groups[ANSWERS].allgather, [everyone], [mine])
+        kept = (mine, everyone)
+        operation = Operation(self, launch, kept, None, mine.nbytes, -1, text, 0)
+        return self._remember(operation), everyone
+
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
         group = self._groups[issue.group]
@@ -415,7 +438,7 @@ class Engine:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
         for name, group in self._groups.items():
-            if (self._subgroup or name != "all") and not exiting:
+            if (self._subgroup or name not in ("all", ANSWERS)) and not exiting:
                 continue  # torch would give its name, and so stale addresses, to the next such one
             # An error here means that the user has already torn everything down.
             with contextlib.suppress(ValueError, AssertionError):

@@ -9,6 +9,7 @@ session and performs its collectives, so that backward goes on while buckets are
 """
 
 import atexit
+import hashlib
 import queue
 import threading
 import time
@@ -47,6 +48,7 @@ OUT_OF_MEMORY = (
     "this process is out of memory: what waits to be sent takes as much as all gradients in fp32. "
     "Start fewer processes on this machine, or take a method that keeps nothing back, such as bf16"
 )
+COMPARED_BYTES = 512  # of an answer: its hash, and as much of its words as there is room for
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -445,6 +447,32 @@ class Handle:
         )
 
     # --- the exchange thread ---
+
+    def compare_answers(self, step: int, bucket: int, answer: str) -> None:
+        """What a policy of the user's own has answered, with the other ranks, before anything is
+        sent: gloo ends a process that receives more than it expects."""
+        record = torch.zeros(COMPARED_BYTES, dtype=torch.uint8)
+        text = f"{hashlib.sha256(answer.encode()).hexdigest()} {answer}".encode()[:COMPARED_BYTES]
+        record[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        operation, everyone = self._engine.start_comparison(record, "comparison of answers")
+        self._looking_at = Flying(bucket, 0, operation, None)
+        while not operation.done(STEP_OF_WAIT):
+            self._engine.check_stopping()
+            self._lookout.wait((step, bucket, 0), operation.began)
+        self._looking_at = None
+        if all(torch.equal(theirs, record) for theirs in everyone):
+            return
+        texts = [
+            theirs.numpy().tobytes().rstrip(b"\0").decode(errors="replace").partition(" ")[2]
+            for theirs in everyone
+        ]
+        other = next(rank for rank, theirs in enumerate(everyone) if theirs.ne(everyone[0]).any())
+        raise Error(
+            "config",
+            f"ranks decide differently: rank 0 [{texts[0]}], rank {other} [{texts[other]}]. A "
+            "policy may use only what it is asked and what it remembers of it: no clocks, no "
+            "random numbers, nothing of its own rank",
+        )
 
     def _work(self) -> None:
         while self._take_bucket() or self._flying:

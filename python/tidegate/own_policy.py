@@ -20,6 +20,7 @@ import numbers
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ class Decision:
 
 
 Answer = Decision | Choice | tuple | str
+Compare = Callable[[int, int, str], None]  # step, bucket, answer in words
 
 
 class OwnPolicy:
@@ -70,6 +72,9 @@ class OwnPolicy:
     needs: tuple[str, ...] = ()
     # Steps over which gradients are summed up for Question.window, or 0 for an epoch.
     window: int | None = None
+    # Ranks compare their answers before they act on them: a small message per bucket. False saves
+    # it; ranks that differ then end by a time-out, or by gloo's abort.
+    compared: bool = True
 
     def begin_step(self, now: _core.Question) -> None:
         """Once per step, before any bucket: a question that is about none."""
@@ -99,7 +104,12 @@ class Adapter:
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
+        self.compare: Compare | None = None  # with the other ranks
         self._decide = policy.decide if hasattr(policy, "decide") else policy
+
+    @property
+    def wants_comparison(self) -> bool:
+        return bool(getattr(self.policy, "compared", True))
 
     def needs(self) -> tuple:
         wanted = tuple(getattr(self.policy, "needs", ()))
@@ -114,7 +124,12 @@ class Adapter:
 
     def decide(self, question: _core.Question) -> tuple:
         """(choice, reason, [(layers, choice)], [layers that are dropped])"""
-        answer = self._decide(question)
+        answer = self._read_all(self._decide(question))
+        if self.compare is not None:
+            self.compare(question.step, question.bucket, in_words(answer))
+        return answer
+
+    def _read_all(self, answer: Answer) -> tuple:
         if not isinstance(answer, Decision):
             return (*self._read(answer), [], [])
         choice, reason = self._read(answer.choice)
@@ -181,6 +196,26 @@ class Adapter:
     def recall(self, notes: dict[str, list[float]]) -> None:
         if hasattr(self.policy, "recall"):
             self.policy.recall(notes)
+
+
+def in_words(answer: tuple) -> str:
+    """What is to be done: all of an answer but its reason."""
+    choice, _, apart, dropped = answer
+    parts = [_choice_in_words(choice)]
+    parts += [f"layers {layers}: {_choice_in_words(way)}" for layers, way in apart]
+    return "; ".join([*parts, *([f"layers {dropped} dropped"] if dropped else [])])
+
+
+def _choice_in_words(written: tuple) -> str:
+    method, level, *others = written
+    names = ("route", "bits", "select", "weaker", "momentum", "clip", "at_once")
+    usual = Adapter._written(Choice(""))[2:]
+    given = [
+        f"{name}={value}"
+        for name, value, standard in zip(names, others, usual, strict=True)
+        if value != standard
+    ]
+    return " ".join([method, *([f"{level!r}"] if level is not None else []), *given])
 
 
 def is_own(policy: object) -> bool:

@@ -323,7 +323,7 @@ def train_until_it_throws(rank, ranks, who, how):
 
 @pytest.mark.parametrize(
     ("who", "how"),
-    [((0, 1), "exception"), ((1,), "exception"), ((0,), "exception"), ((1,), "nonsense")],
+    [((0, 1), "exception"), ((1,), "exception"), ((0,), "exception"), ((0, 1), "nonsense")],
     ids=str,
 )
 def test_a_policy_that_throws_stops_all_ranks(who, how):
@@ -338,6 +338,81 @@ def test_a_policy_that_throws_stops_all_ranks(who, how):
             # Long before the time-out of 30 s: the other has left, and its connection is closed.
             assert outcome.kind == "peer", outcome
             assert f"rank {rank} of 2 gave up in step 3" in outcome.text
+
+
+# Ratios make messages of different lengths, methods different messages, routes and dense other
+# collectives; two 16-bit sums and layers that go apart are alike in their first message.
+DIFFERENT = {
+    "ratios": ("topk 0.1", "topk 0.3", [("topk", 0.1), ("topk", 0.3)]),
+    "methods": ("topk 0.1", "int8", [("topk", 0.1), "int8"]),
+    "dense": ("dense", "topk 0.1", ["dense", ("topk", 0.1)]),
+    "nonsense": ("dense", "topkk", ["dense", "topkk"]),
+    "routes": (
+        "topk 0.1",
+        "topk 0.1 route=owner",
+        [("topk", 0.1), tidegate.Choice("topk", ratio=0.1, route="owner")],
+    ),
+    "16 bits": ("bf16", "fp16", ["bf16", "fp16"]),
+    "layers": (
+        r"topk 0.1; layers \[1\]: dense",
+        "topk 0.1",
+        [tidegate.Decision(("topk", 0.1), apart=[([1], "dense")]), ("topk", 0.1)],
+    ),
+}
+
+
+def train_until_ranks_differ(rank, ranks, name):
+    ways = DIFFERENT[name][2]
+
+    def policy(question):
+        return ways[rank == 1 and question.step >= 3 and question.bucket == 0]
+
+    model = wrap(mlp())
+    tidegate.attach(model, sgd(model), policy=policy, timeout=30)
+    train(model, sgd(model), batches(rank, 6))
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_ranks_that_decide_differently_are_told_what_each_of_them_decided(name):
+    usual, other, _ = DIFFERENT[name]
+    for rank, outcome in enumerate(run_ranks(train_until_ranks_differ, 3, name, limit=40)):
+        assert (outcome.kind, outcome.exit_code) == ("config", 3), outcome
+        assert re.match(rf'rank {rank} of 3, step 3: policy ".*", step 3, bucket 0: ', outcome.text)
+        assert re.search(
+            rf"ranks decide differently: rank 0 \[{usual}\], rank 1 \[{other}\]", outcome.text
+        ), outcome.text
+
+
+def reasons_of_ones_own(rank, ranks):
+    model = wrap(mlp())
+    handle = tidegate.attach(
+        model, sgd(model), policy=lambda question: ("topk", 0.1, f"rank {rank} says so"), timeout=30
+    )
+    train(model, sgd(model), batches(rank, 3))
+    handle.detach()
+
+
+def test_ranks_may_have_reasons_of_their_own():
+    results(reasons_of_ones_own, 2)
+
+
+class Sure(OwnPolicy):
+    compared = False
+
+    def decide(self, question):
+        return "dense"
+
+
+def not_compared(rank, ranks):
+    model = wrap(mlp())
+    handle = tidegate.attach(model, sgd(model), policy=Sure, timeout=30)
+    handle._engine.start_comparison = None  # would raise
+    train(model, sgd(model), batches(rank, 2))
+    handle.detach()
+
+
+def test_a_policy_that_is_sure_need_not_be_compared():
+    results(not_compared, 2)
 
 
 def attach_another_version(rank, ranks):
