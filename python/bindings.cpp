@@ -121,7 +121,7 @@ void bind_session(nb::module_& module) {
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
              std::uint64_t trace_bytes, std::string emulated, int threads, std::vector<int> hosts,
-             std::shared_ptr<ModelledClock> clock, const nb::object& own) {
+             std::shared_ptr<ModelledClock> clock, const nb::object& own, std::uint64_t seed) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -131,6 +131,7 @@ void bind_session(nb::module_& module) {
             settings.label = std::move(label);
             settings.emulated = std::move(emulated);
             settings.threads = threads;
+            settings.seed = seed;
             settings.hosts = std::move(hosts);
             if (!trace.empty()) trace_to(trace, trace_bytes, settings);
             if (clock) ModelledClock::give(clock, settings);
@@ -141,7 +142,7 @@ void bind_session(nb::module_& module) {
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
           "depth"_a = 2, "label"_a = "", "trace"_a = "", "trace_bytes"_a = 0, "emulated"_a = "",
           "threads"_a = 1, "hosts"_a = std::vector<int>(), "clock"_a = nb::none(),
-          "own"_a = nb::none())
+          "own"_a = nb::none(), "seed"_a = 0)
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {

@@ -160,6 +160,8 @@ def attach(
     horizon    how many steps the job will take, if that is known: policy "auto" then lets less and
                less wait towards the end, because what still waits then never arrives
     label      tells handles of one process apart
+    seed       of the random numbers that methods draw (randomk, qsgd, terngrad, powersgd's first Q,
+               samples of the others): the same seed, the same bits; the same on all ranks
     experimental_cuda
                True takes a model on a CUDA device: its buckets are copied to pinned host memory
                and back. Written, but never run on a GPU
@@ -167,7 +169,6 @@ def attach(
                go by price from the first step on; False never does. By default only policies that
                act on what they measure do
     """
-    del seed  # for methods to come; part of the agreed signature
     if os.environ.get("TIDEGATE_DISABLE") == "1":
         print("tidegate: TIDEGATE_DISABLE=1, gradients are left to DDP", file=sys.stderr)
         return DisabledHandle(getattr(model, "process_group", None), label)
@@ -185,6 +186,7 @@ def attach(
         experimental_cuda=experimental_cuda,
         calibrate=calibrate,
         horizon=horizon,
+        seed=seed,
     )
 
 
@@ -204,6 +206,7 @@ def _attach(
     experimental_cuda: bool = False,
     calibrate: bool | None = None,
     horizon: int | None = None,
+    seed: int = 0,
 ) -> Handle:
     """attach, and on an emulated link if one is described."""
     if not isinstance(model, DistributedDataParallel | CommState):
@@ -241,6 +244,7 @@ def _attach(
                 threads=_threads(),
                 hosts=engine.hosts,
                 own=own,
+                seed=_seed(seed),
             )
             registered = _register(model)
         except Error as error:
@@ -463,6 +467,13 @@ def _whole(name: str, value: Any, meaning: str) -> int:
     except (TypeError, ValueError, OverflowError):
         raise Error("config", f"{name} {value!r}: must be a whole number, {meaning}") from None
     return whole
+
+
+def _seed(value: Any) -> int:
+    seed = _whole("seed", value, "from 0 to 2^63 - 1")
+    if not 0 <= seed < 2**63:
+        raise Error("config", f"seed {value}: must be from 0 to 2^63 - 1")
+    return seed
 
 
 def _threads() -> int:

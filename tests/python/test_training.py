@@ -78,6 +78,26 @@ def test_every_mode_of_ddp_trains():
         assert len({bits for bits, _ in outcome}) == 1, options
 
 
+def train_seeded(rank, ranks, method, seed):
+    model = wrap(mlp())
+    handle = attach(model, method=method, ratio=0.05, seed=seed)
+    train(model, sgd(model), batches(rank, 3))
+    handle.detach()
+    return digest(model)
+
+
+def test_a_seed_makes_random_methods_draw_other_numbers_and_repeats_them():
+    drawing, certain = ("randomk", "qsgd", "terngrad", "powersgd"), ("dense", "int8")
+    cases = [(method, seed) for method in (*drawing, *certain) for seed in (0, 7, 7, 8)]
+    outcomes = results_of_each(train_seeded, 2, cases)
+    for first in range(0, len(cases), 4):
+        assert all(one == other for one, other in outcomes[first : first + 4])
+        zero, seven, again, eight = (bits for bits, _ in outcomes[first : first + 4])
+        method = cases[first][0]
+        assert seven == again, method
+        assert len({zero, seven, eight}) == (3 if method in drawing else 1), method
+
+
 # --- the drivers agree ---
 
 ROWS, COLUMNS = 40, 100

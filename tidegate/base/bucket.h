@@ -39,6 +39,8 @@ struct Bucket {
   float loss_scale = 1.0f;
   // What the gradient is made of; may be empty if nobody asked.
   std::span<const Layer> layers;
+  // Makes the random numbers of one job others than those of another; the same on all ranks.
+  std::uint64_t salt = 0;
 };
 
 // The form of a bucket, which all ranks know before it is filled.

@@ -150,7 +150,7 @@ class PowerSgd : public Compressor {
     kept_.resize(bucket.layers.size());
     incoming_.assign(plan_.matrices.size(), {});
     for_each_matrix([&](std::size_t i, const Plan::Matrix& m) {
-      const std::span<float> basis = prepare_basis(bucket.layers[m.layer], m);
+      const std::span<float> basis = prepare_basis(bucket, m);
       incoming_[i] = kernels::accumulate_and_multiply(m.shape, part(bucket.gradient, m), factor,
                                                       part(residual, m), basis, p_of(m));
     });
@@ -170,13 +170,13 @@ class PowerSgd : public Compressor {
   // The Q to start from. Its columns are made orthonormal: P spans the same space, and neither
   // overflows nor vanishes when gradients are large or small, as a product of E with a Q of the
   // size of E would.
-  std::span<float> prepare_basis(const Layer& layer, const Plan::Matrix& m) {
+  std::span<float> prepare_basis(const Bucket& bucket, const Plan::Matrix& m) {
     std::vector<float>& kept = kept_[m.layer];
     if (kept.size() % m.shape.columns != 0) kept.clear();  // of a layer that had another shape
     // Columns lie one after another: another rank adds some at the end, or drops the last.
     const std::size_t known = std::min(kept.size(), m.shape.right());
     kept.resize(m.shape.right());
-    const std::uint64_t seed = hash_of(layer.name);
+    const std::uint64_t seed = hash_of(bucket.layers[m.layer].name) + bucket.salt;
     for (std::size_t i = known; i < kept.size(); ++i) kept[i] = random_normal(seed, i);
     const std::span<float> basis = q_of(m, basis_);
     std::ranges::copy(kept, basis.begin());

@@ -50,7 +50,7 @@ std::size_t LargestFirst::operator()(std::span<std::uint32_t> indices, std::span
 
 std::uint64_t seed_of(const Bucket& bucket) {
   return static_cast<std::uint64_t>(bucket.step) * 1'000'003u +
-         static_cast<std::uint64_t>(bucket.index);
+         static_cast<std::uint64_t>(bucket.index) + bucket.salt;
 }
 
 void Selection::take_in(const Bucket& bucket, std::size_t kept, kernels::Keep keep,

@@ -19,7 +19,7 @@ wire::Stamp stamp_of(const Bucket& bucket, int rank) {
 
 // Ranks must not round alike: their errors would add up instead of cancelling out.
 std::uint64_t seed_of(const Bucket& bucket, int rank) {
-  const std::uint64_t step = random_bits(static_cast<std::uint64_t>(bucket.step),
+  const std::uint64_t step = random_bits(static_cast<std::uint64_t>(bucket.step) + bucket.salt,
                                          static_cast<std::uint64_t>(bucket.index));
   return random_bits(step, static_cast<std::uint64_t>(rank));
 }

@@ -58,7 +58,7 @@ Exchange PartAverage::exchange(std::span<float> gradient, Choice choice, std::in
   const std::array all{Run{0, gradient.size()}};
   look_at(gradient, all, step, loss_scale);
   Compressor& compressor = compressor_for(choice, place);
-  const Bucket bucket{gradient, bucket_, step, loss_scale, layers_};
+  const Bucket bucket{gradient, bucket_, step, loss_scale, layers_, shared_.salt};
   const auto residual = choice.method->error_feedback ? residual_ : std::span<float>{};
   Exchange steps = carry(compressor.average(bucket, choice, residual), place, arrived_);
   const auto advance = [&] {

@@ -9,6 +9,7 @@
 
 #include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
+#include "tidegate/base/random.h"
 #include "tidegate/network/price.h"
 #include "tidegate/policies/ask.h"
 #include "tidegate/session/division.h"
@@ -50,6 +51,9 @@ std::size_t checked_threads(int threads) {
   return static_cast<std::size_t>(threads);
 }
 
+// Far apart for seeds that are not: steps and buckets are added to it.
+std::uint64_t salt_of(std::uint64_t seed) { return seed == 0 ? 0 : random_bits(seed, 0); }
+
 void fill_slots(const std::vector<BucketFigures>& buckets, Record& record) {
   record.buckets = buckets.size();
   for (std::size_t i = 0; i < buckets.size(); ++i) {
@@ -75,6 +79,7 @@ Session::Session(Place place, Settings settings)
       statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value()),
       learned_(extent()),
       windows_(needs_.window) {
+  shared_.salt = salt_of(settings_.seed);
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
   }
@@ -602,7 +607,8 @@ std::string Session::fingerprint() const {
                             " bytes; ranks ", place_.ranks, "; policy ", settings_.policy);
   for (const auto& [key, value] : settings_.options) text += concat(" ", key, "=", value);
   text += policy_->fingerprint();
-  text += concat("; depth ", settings_.depth, "; label \"", settings_.label, "\"; exclude");
+  text += concat("; depth ", settings_.depth, "; seed ", settings_.seed, "; label \"",
+                 settings_.label, "\"; exclude");
   for (const std::string& pattern : settings_.exclude) text += concat(" ", pattern);
   text += "; leaders";
   for (int rank = 0; rank < place_.ranks; ++rank) {

@@ -47,6 +47,7 @@ struct Settings {
   std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
   int depth = 2;                     // buckets in flight with rounds still to come
   int threads = 1;                   // that compress, with the one that drives the session
+  std::uint64_t seed = 0;            // of the random numbers that methods draw
   std::string label;                 // for the trace
   std::string emulated;              // the link that times are emulated for, if they are
   bool modelled = false;             // `clock` runs in modelled time

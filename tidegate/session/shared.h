@@ -22,6 +22,7 @@ struct Shared {
   std::map<std::string, Memory> memories;  // by the name of the method
   std::vector<HeldBack> held_back;         // loaded, until a part takes it up
   kernels::Sample sample;                  // scratch
+  std::uint64_t salt = 0;                  // of all buckets
 };
 
 }  // namespace tidegate
