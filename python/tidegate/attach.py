@@ -91,7 +91,8 @@ class DisabledHandle:
     def hook(self, bucket: Bucket) -> torch.futures.Future:
         return average_densely(bucket, self._group)
 
-    def _gather(self, value: Any) -> list:
+    def _gather(self, value: Any, what: str = "") -> list:
+        del what
         if self.ranks == 1:
             return [value]
         values: list = [None] * self.ranks
@@ -264,8 +265,8 @@ def _attach(
             session.start_from(engine.calibrate().network)
         if session.needs_speeds() and engine.ranks > 1:  # alone, nothing is compressed
             session.set_speeds(_slowest(engine.gather_objects(_core.measure_speeds())))
-        if compared:
-            engine.form_group_of_answers()
+        if engine.ranks > 1:
+            engine.form_group_of_asides()
         handle = Handle(model, session, engine, scaler, optimizer, label, staging)
         if compared:
             own.compare = _forgetful(handle.compare_answers)

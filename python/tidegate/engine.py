@@ -18,13 +18,16 @@ import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from . import _core
 from .errors import Error
+
+if TYPE_CHECKING:
+    from .lookout import Lookout
 
 DTYPES = {
     "fp32": torch.float32,
@@ -33,7 +36,8 @@ DTYPES = {
     "uint8": torch.uint8,
 }
 PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
-ANSWERS = "answers"  # a group for what ranks compare while a step is under way
+ASIDES = "asides"  # a group for what ranks tell each other beside the collectives of steps
+ASIDE_BYTES = 512
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 # How often the ranks of a process group have met to attach something: the same on all of them.
@@ -198,6 +202,12 @@ class Operation:
                 raise Error(kind, plain(text)) from error
 
 
+def read_aside(record: torch.Tensor) -> tuple[str, str]:
+    """(tag, what) of one rank; a long one is cut."""
+    tag, _, what = record.numpy().tobytes().rstrip(b"\0").decode(errors="replace").partition(" ")
+    return tag, what
+
+
 class Script(Protocol):
     """Collectives in a row."""
 
@@ -216,6 +226,7 @@ class Engine:
         self.timeout = timeout
         self.stopping = threading.Event()  # nobody waits for what is under way any more
         self.link: PacedLink | None = None
+        self.lookout: Lookout | None = None  # while a rank waits for others between two steps
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
         self.group = self._meet(parent, ranks)
@@ -280,12 +291,13 @@ class Engine:
                     f"group within {self.timeout:g} s: {error}; look at the logs of the others",
                 ) from error
 
-    def form_group_of_answers(self) -> None:
-        """A group for `start_comparison`. Collective: all ranks must have agreed on it. Of its own:
-        when a bucket is asked about, ranks differ in what they have issued."""
+    def form_group_of_asides(self) -> None:
+        """A group for what ranks tell each other beside the collectives of steps. Collective: all
+        ranks must have agreed on it. Of its own, because a rank may be alone in it: gloo would end
+        a process that receives a bucket where it expects a word."""
         ranks = dist.get_process_group_ranks(self.group)
         try:
-            self._groups[ANSWERS] = self._new_group(ranks, self._subgroup)
+            self._groups[ASIDES] = self._new_group(ranks, self._subgroup)
         except RuntimeError as error:
             raise Error(
                 "timeout",
@@ -293,14 +305,23 @@ class Engine:
                 f"{self.timeout:g} s: {plain(str(error))}; look at the logs of the others",
             ) from error
 
-    def start_comparison(self, mine: torch.Tensor, text: str) -> tuple[Operation, list]:
-        """Begins to gather every rank's tensor, all of the same size; the list holds them when the
-        operation is done. In the same order on all ranks, whatever else is under way."""
-        everyone = [torch.empty_like(mine) for _ in range(self.ranks)]
-        launch = partial(self._groups[ANSWERS].allgather, [everyone], [mine])
+    def start_aside(self, what: str, tag: str) -> "tuple[Operation, list[torch.Tensor]]":
+        """Begins to tell all ranks what this one is about, and a word without spaces; the list is
+        for `read_aside` when the operation is done. All records are of one size, so that ranks may
+        be about different things."""
+        record = torch.zeros(ASIDE_BYTES, dtype=torch.uint8)
+        text = f"{tag} {what}".encode()[:ASIDE_BYTES]
+        record[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        everyone = [torch.empty_like(record) for _ in range(self.ranks)]
+        return self._start_gather(record, everyone, what), everyone
+
+    def _start_gather(
+        self, mine: torch.Tensor, everyone: list[torch.Tensor], what: str
+    ) -> Operation:
+        group = self._groups.get(ASIDES, self.group)
+        launch = partial(group.allgather, [everyone], [mine])
         kept = (mine, everyone)
-        operation = Operation(self, launch, kept, None, mine.nbytes, -1, text, 0)
-        return self._remember(operation), everyone
+        return self._remember(Operation(self, launch, kept, None, mine.nbytes, -1, what, 0))
 
     def start(self, issue: "_core.Issue") -> Operation:
         """Begins what a session asks for."""
@@ -384,40 +405,45 @@ class Engine:
         self._operations.append(operation)
         return operation
 
-    def gather_objects(self, value: Any) -> list:
-        """Every rank's value, in rank order."""
+    def gather_objects(self, value: Any, what: str = "attach") -> list:
+        """Every rank's value, in rank order. what = what they are for: ranks that call it for
+        different things get an error."""
         mine = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        lengths = [int(n) for n in self._gather(torch.tensor([mine.numel()]))]
+        if self.lookout is not None:
+            self.lookout.begin_aside(what)
+        operation, records = self.start_aside(what, str(mine.numel()))
+        self._finish_aside(operation)
+        asides = [read_aside(record) for record in records]
+        for rank, (_, theirs) in enumerate(asides):
+            if theirs != what:
+                raise Error(
+                    "config",
+                    f"rank {rank} is in [{theirs}] and rank {self.rank} in [{what}]: every rank "
+                    "must call save, load, mean_state_dict and flush, between the same two steps "
+                    "and in the same order",
+                )
+        lengths = [int(tag) for tag, _ in asides]
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
         padded[: mine.numel()] = mine
-        texts = self._gather(padded)
+        texts = [torch.empty_like(padded) for _ in range(self.ranks)]
+        self._finish_aside(self._start_gather(padded, texts, what))
+        if self.lookout is not None:
+            self.lookout.end_aside()
         return [
             pickle.loads(text[:n].numpy().tobytes()) for text, n in zip(texts, lengths, strict=True)
         ]
 
-    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Every rank's tensor; all have the same size."""
-        all_of_them = [torch.empty_like(tensor) for _ in range(self.ranks)]
-        operation = self._remember(
-            Operation(
-                self,
-                partial(self.group.allgather, [all_of_them], [tensor]),
-                (tensor, all_of_them),
-                None,
-                tensor.nbytes,
-                -1,
-                "comparison of settings",
-                0,
-            )
-        )
-        self.finish(operation, "the ranks could not tell each other their settings or states")
-        return all_of_them
+    def _finish_aside(self, operation: Operation) -> None:
+        trouble = "the ranks could not tell each other their settings or states"
+        self.finish(operation, trouble, self.lookout)
 
-    def finish(self, operation: Operation, trouble: str) -> None:
+    def finish(self, operation: Operation, trouble: str, lookout: "Lookout | None" = None) -> None:
         """Waits for a collective that is no part of a step. trouble = what it means if it fails."""
         try:
             while not operation.done(STEP_OF_WAIT):
                 self.check_stopping()
+                if lookout is not None:
+                    lookout.wait_aside(operation.began)
         except Error as error:
             raise Error(
                 error.kind,
@@ -438,7 +464,7 @@ class Engine:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(item))
             return
         for name, group in self._groups.items():
-            if (self._subgroup or name not in ("all", ANSWERS)) and not exiting:
+            if (self._subgroup or name not in ("all", ASIDES)) and not exiting:
                 continue  # torch would give its name, and so stale addresses, to the next such one
             # An error here means that the user has already torn everything down.
             with contextlib.suppress(ValueError, AssertionError):

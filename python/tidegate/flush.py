@@ -14,7 +14,7 @@ def flush(model: torch.nn.Module, session: "_core.Session", engine: Engine) -> b
     state = session.state()
     parameters = dict(model.named_parameters())
     # By host what waits is with the leaders: ranks may know of different layers.
-    known = engine.gather_objects(sorted(state.residuals))
+    known = engine.gather_objects(sorted(state.residuals), "flush")
     names = [name for name in parameters if any(name in of_rank for of_rank in known)]
     waiting = [read(state, name, parameters[name].numel()) for name in names]
     if not names:

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, states
 from .comm_state import CommState
-from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation
+from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation, read_aside
 from .errand import Errand
 from .errors import Error
 from .flush import flush
@@ -48,7 +48,6 @@ OUT_OF_MEMORY = (
     "this process is out of memory: what waits to be sent takes as much as all gradients in fp32. "
     "Start fewer processes on this machine, or take a method that keeps nothing back, such as bf16"
 )
-COMPARED_BYTES = 512  # of an answer: its hash, and as much of its words as there is room for
 JOIN = 5.0  # seconds to let the thread finish what is under way when the handle is closed
 
 
@@ -158,7 +157,7 @@ class Handle:
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
         self._parent = ddp.process_group
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
-        self._lookout = Lookout(self._progress, session.note_slow)
+        self._lookout = engine.lookout = Lookout(self._progress, session.note_slow)
         self._layouts: dict[int, tuple[int, ...]] = {}
         self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
@@ -273,7 +272,7 @@ class Handle:
         """One state for all ranks: for those who keep that of rank 0 only, or go on with another
         number of ranks. What all ranks together still owe is preserved; the bits of what follows
         are not. Between two steps; all ranks must call it."""
-        everyone = self._gather(self._state().to_bytes())
+        everyone = self._gather(self._state().to_bytes(), "mean_state_dict")
         mean = _core.State.mean([_core.State.from_bytes(state) for state in everyone])
         return states.to_dict(states.MEAN, mean)
 
@@ -344,17 +343,19 @@ class Handle:
             if not errand.finished:
                 self._abandoned = errand
 
-    def _gather(self, value: Any) -> list:
-        """Every rank's value, in rank order. Collective."""
+    def _gather(self, value: Any, what: str = "a comparison") -> list:
+        """Every rank's value, in rank order. Collective. what = what the user has called."""
 
         def gather() -> list:
             try:
-                return self._engine.gather_objects(value)
+                return self._engine.gather_objects(value, what)
             except Error as error:
+                if error.kind not in ("peer", "timeout"):
+                    raise
                 raise Error(
                     error.kind,
-                    f"rank {self.rank} waits in vain for other ranks between two steps: all ranks "
-                    f"must call save, load and mean_state_dict, in the same order. {error}",
+                    f"rank {self.rank} waits in {what} in vain for other ranks: every rank must "
+                    f"call it, between the same two steps and in the same order. {error}",
                 ) from error
 
         return self._between_steps(gather)
@@ -451,25 +452,24 @@ class Handle:
     def compare_answers(self, step: int, bucket: int, answer: str) -> None:
         """What a policy of the user's own has answered, with the other ranks, before anything is
         sent: gloo ends a process that receives more than it expects."""
-        record = torch.zeros(COMPARED_BYTES, dtype=torch.uint8)
-        text = f"{hashlib.sha256(answer.encode()).hexdigest()} {answer}".encode()[:COMPARED_BYTES]
-        record[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        operation, everyone = self._engine.start_comparison(record, "comparison of answers")
+        tag = hashlib.sha256(answer.encode()).hexdigest()
+        where = f"step {step}, bucket {bucket}: "
+        operation, records = self._engine.start_aside(where + answer, tag)
+        operation.text = "comparison of answers"
         self._looking_at = Flying(bucket, 0, operation, None)
         while not operation.done(STEP_OF_WAIT):
             self._engine.check_stopping()
             self._lookout.wait((step, bucket, 0), operation.began)
         self._looking_at = None
-        if all(torch.equal(theirs, record) for theirs in everyone):
+        asides = [read_aside(record) for record in records]
+        different = [rank for rank, aside in enumerate(asides) if aside != asides[0]]
+        if not different:
             return
-        texts = [
-            theirs.numpy().tobytes().rstrip(b"\0").decode(errors="replace").partition(" ")[2]
-            for theirs in everyone
-        ]
-        other = next(rank for rank, theirs in enumerate(everyone) if theirs.ne(everyone[0]).any())
+        words = [what.removeprefix(where) for _, what in asides]
+        other = different[0]
         raise Error(
             "config",
-            f"ranks decide differently: rank 0 [{texts[0]}], rank {other} [{texts[other]}]. A "
+            f"ranks decide differently: rank 0 [{words[0]}], rank {other} [{words[other]}]. A "
             "policy may use only what it is asked and what it remembers of it: no clocks, no "
             "random numbers, nothing of its own rank",
         )
@@ -566,7 +566,7 @@ class Handle:
         been loaded, before anything of the next step."""
         self._issue()  # what belongs to the step before
         self._compared = True
-        loaded = self._engine.gather_objects(self._session.loaded)
+        loaded = self._engine.gather_objects(self._session.loaded, "the next step")
         others = [rank for rank, theirs in enumerate(loaded) if theirs != loaded[0]]
         if others:
             raise Error(

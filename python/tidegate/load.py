@@ -33,7 +33,7 @@ def load(
     If that fails, on whichever rank, all ranks raise a tidegate.Error and go on as they were."""
     folder = Path(folder)
     found: Manifest | None
-    found = together(handle, lambda: manifest.find(folder) if handle.rank == 0 else None)[0]
+    found = together(handle, "load", lambda: manifest.find(folder) if handle.rank == 0 else None)[0]
     if found is None:
         if missing_ok:
             return None
@@ -48,12 +48,12 @@ def load(
     def read() -> None:
         ours[:] = [_read_state(found, handle, folder), _read_extra(found, folder)]
 
-    together(handle, read)
+    together(handle, "load", read)
     state, extra = ours
     if state is not None:  # a handle that is disabled has read none
         real = cast("Handle", handle)
         before = real._state()  # should another rank be unable to load what this one can
-        together(real, lambda: real._adopt(state, strict), undo=lambda: real._adopt(before))
+        together(real, "load", lambda: real._adopt(state, strict), undo=lambda: real._adopt(before))
     return extra
 
 

@@ -27,6 +27,10 @@ class Lookout:
         self._asked = 0.0
         self._step_began = time.monotonic()
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._steps = 0  # that have ended
+        self._aside = ""  # what this rank waits in between two steps
+        self._asides = 0  # that have ended
+        self._aside_told = False
         self._slow: list[int] | None = None  # ranks that the present episode is about
         self._quiet = 0  # steps since its last long wait
 
@@ -34,6 +38,7 @@ class Lookout:
         now = time.monotonic()
         self._recent.append(now - self._step_began)
         self._step_began = now
+        self._steps = steps
         self._quiet += 1
         if self._quiet > QUIET_STEPS:
             self._slow = None
@@ -43,6 +48,30 @@ class Lookout:
         """Sentences that all ranks have: one says them."""
         for notice in notices if self._progress.rank == 0 else ():
             warnings.warn(f"tidegate: {notice}", stacklevel=2)
+
+    def begin_aside(self, what: str) -> None:
+        """This rank has something to tell all others, between two steps."""
+        self._aside, self._aside_told = what, False
+        self._progress.asides = None
+
+    def wait_aside(self, began: float) -> None:
+        """Called again and again while they have not all told theirs."""
+        now = time.monotonic()
+        look_every = LOOK_EVERY + 1e-3 * self._progress.ranks
+        if now - began < LONG_WAIT or now - self._looked < look_every:
+            return
+        self._looked = now
+        if not self._aside_told:
+            self._aside_told = True
+            self._progress.tell_aside(self._asides, self._steps, self._aside)
+        news = self._progress.hear((self._steps, 0, 0))
+        if news is not None:
+            raise Error("peer", news.text)
+
+    def end_aside(self) -> None:
+        """All ranks have."""
+        self._asides += 1
+        self._progress.asides = self._asides
 
     def wait(self, position: Position, began: float) -> None:
         """Called again and again while what began at `began` has not arrived. Raises when somebody

@@ -38,6 +38,7 @@ class Progress:
         self._asking: threading.Thread | None = None
         self._heard: list[News | None] = []
         self._asked_at = 0.0
+        self.asides: int | None = 0  # in which all ranks have met; None while this one waits in one
         self._gone = False  # whoever kept the store has ended
         self.note((0, 0, 0))
 
@@ -74,6 +75,10 @@ class Progress:
 
         self._ask(tell)
 
+    def tell_aside(self, number: int, step: int, what: str) -> None:
+        """This rank waits before `step` for all others to do the same, the number-th such thing."""
+        self._ask(lambda: self._store.set("aside", f"{self.rank} {number} {step} {what}"))
+
     def hear(self, position: Position) -> News | None:
         """Why nobody should wait at `position` any longer, if the store has said so by now. Notes
         `position` by the way. Does not wait for the store: the next call has the answer."""
@@ -107,7 +112,23 @@ class Progress:
                     "error or called detach(). If it only had fewer batches, use DDP's join()",
                     True,
                 )
-        return failure
+        return self._look_aside(position) or failure
+
+    def _look_aside(self, position: Position) -> News | None:
+        """A rank that waits between two steps for all others, when this one has gone on: neither
+        would ever end. (One that is still in the step before will come.)"""
+        in_step = position[2] > 0 or position[1] > 0
+        if self.asides is None or not in_step or not self._store.check(["aside"]):
+            return None
+        rank, number, step, what = self._store.get("aside").decode().split(" ", 3)
+        if int(rank) == self.rank or int(number) != self.asides or int(step) > position[0]:
+            return None
+        return News(
+            f"rank {rank} waits in {what} before step {step} for all ranks, and rank {self.rank} "
+            f"has gone on to step {position[0]} without it. Every rank must call {what}, also "
+            "where one alone has something to write",
+            True,
+        )
 
     @property
     def silent(self) -> bool:

@@ -60,7 +60,7 @@ class _Saving:
         self._own: list[File] = []  # what this rank has written, or tried to
 
     def prepare(self) -> _Place:
-        places: list[_Place] = together(self._handle, self._look_around)
+        places: list[_Place] = together(self._handle, "save", self._look_around)
         first = places[0]
         for rank, place in enumerate(places):
             if (place.step, place.layout) != (first.step, first.layout):
@@ -92,7 +92,9 @@ class _Saving:
         self._remove_all_but(before.files() if before else [])
 
     def write_files(self, place: _Place) -> Manifest:
-        files = together(self._handle, lambda: self._write_own(place), undo=self._remove_own)
+        files = together(
+            self._handle, "save", lambda: self._write_own(place), undo=self._remove_own
+        )
         return Manifest(
             tidegate=version("tidegate"),
             label=self._handle.label,
@@ -134,7 +136,7 @@ class _Saving:
                 durable.write(path, lambda file: file.write(content))
             self._remove_all_but(complete.files())
 
-        together(self._handle, lambda: write() if self._handle.rank == 0 else None)
+        together(self._handle, "save", lambda: write() if self._handle.rank == 0 else None)
 
     def _remove_all_but(self, kept: list[File]) -> None:
         """Of our own files. What cannot be removed now waits for the next save."""

@@ -164,6 +164,75 @@ def test_a_rank_that_fails_and_lives_is_told_to_the_others_long_before_the_time_
             assert "rank 1 has failed: " in text
 
 
+def on_rank_0_only(rank, ranks, what, method, folder):
+    """As people write it who think of rank 0 as the one that writes files."""
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = attach(model, optimizer, method=method, timeout=LONG)
+    train(model, optimizer, batches(rank, LAST_STEP))
+    began = time.monotonic()
+    try:
+        if rank == 0:
+            {
+                "save": lambda: tidegate.save(handle, folder),
+                "load": lambda: tidegate.load(handle, folder, missing_ok=True),
+                "mean_state_dict": handle.mean_state_dict,
+                "flush": handle.flush,
+            }[what]()
+        train(model, optimizer, batches(rank, 3))
+    except tidegate.Error as error:
+        return error.kind, str(error), time.monotonic() - began
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize(
+    ("what", "method"),
+    [("save", "topk"), ("save", "dense"), ("load", "int8"), ("mean_state_dict", "topk"),
+     ("flush", "artopk-star")],
+)  # fmt: skip
+def test_what_all_ranks_must_call_and_one_alone_has_called_is_told_to_all(what, method, tmp_path):
+    outcomes = results(on_rank_0_only, 3, what, method, str(tmp_path))
+    for rank, (kind, text, seconds) in enumerate(outcomes):
+        assert kind == "peer", text
+        assert seconds < LONG / 3
+        if rank == 0:  # it hears of the others, or sees them go
+            assert f"waits in {what} " in text or f"({what})" in text, text
+            continue
+        assert f"rank {rank} of 3 gave up in step {LAST_STEP}, bucket 0, round 1" in text, text
+        assert f"rank 0 waits in {what} before step {LAST_STEP} for all ranks" in text, text
+        assert f"Every rank must call {what}" in text
+
+
+def each_something_else(rank, ranks, folder):
+    model = wrap(mlp())
+    optimizer = sgd(model)
+    handle = attach(model, optimizer, timeout=LONG)
+    train(model, optimizer, batches(rank, 2))
+    calls = (
+        lambda: tidegate.save(handle, folder),
+        handle.flush,
+        handle.mean_state_dict,
+    )
+    texts = []
+    for first in range(3):
+        with pytest.raises(tidegate.Error) as caught:
+            calls[(first + rank) % 3]()
+        assert caught.value.kind == "config"
+        texts.append(str(caught.value))
+    tidegate.save(handle, folder)  # and they may correct themselves
+    train(model, optimizer, batches(rank, 2))
+    return texts
+
+
+def test_ranks_that_call_different_things_are_told_so(tmp_path):
+    names = ["save", "flush", "mean_state_dict"]
+    for rank, texts in enumerate(results(each_something_else, 3, str(tmp_path))):
+        for first, text in enumerate(texts):
+            other = 0 if rank else 1
+            theirs, mine = names[(first + other) % 3], names[(first + rank) % 3]
+            assert f"rank {other} is in [{theirs}] and rank {rank} in [{mine}]" in text
+
+
 def leaves_early(rank, ranks):
     model = wrap(mlp())
     handle = attach(model, timeout=LONG)

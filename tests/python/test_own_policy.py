@@ -406,7 +406,8 @@ class Sure(OwnPolicy):
 def not_compared(rank, ranks):
     model = wrap(mlp())
     handle = tidegate.attach(model, sgd(model), policy=Sure, timeout=30)
-    handle._engine.start_comparison = None  # would raise
+    train(model, sgd(model), batches(rank, 1))  # before which ranks compare what they have loaded
+    handle._engine.start_aside = None  # would raise
     train(model, sgd(model), batches(rank, 2))
     handle.detach()
 

@@ -97,6 +97,28 @@ def test_a_rank_that_left_is_waited_for_only_in_steps_that_it_took(server, patie
     assert "rank 1 has left after 5 steps" in hear(first, (5, 0, 1)).text
 
 
+def test_who_waits_between_two_steps_is_told_to_those_who_went_on(server, patient):
+    first, second = (progress_of(rank, server[1]) for rank in range(2))
+    first.asides = None
+    first.tell_aside(2, 5, "save")
+    second.asides = 2
+    assert hear(second, (4, 1, 1)) is None  # will come
+    assert hear(second, (5, 0, 0)) is None  # the statistics of the step before
+    news = hear(second, (5, 0, 1))
+    assert news.is_cause
+    assert news.text.startswith(
+        "rank 0 waits in save before step 5 for all ranks, and rank 1 has gone on to step 5"
+    )
+    third = progress_of(2, server[1])
+    third.tell_failure((5, 0, 1), "peer", " in all-gather", news.text)  # left waiting, too
+    assert second.find_cause((5, 0, 1)).text == news.text
+    second.asides = 3  # they have met since
+    assert second.find_cause((5, 0, 1)) is None
+    second.asides = None  # or are about to
+    assert second.find_cause((5, 0, 1)) is None
+    assert first.find_cause((5, 0, 1)) is None
+
+
 def stop(process) -> None:
     """Waits until every thread has stopped: until then one of them may still answer."""
     process.send_signal(signal.SIGSTOP)

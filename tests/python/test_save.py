@@ -33,7 +33,7 @@ class Alone:
     def bits(self) -> bytes:
         return self._state().to_bytes()
 
-    def _gather(self, value) -> list:
+    def _gather(self, value, what) -> list:
         return [value]
 
     def _state(self):
