@@ -33,6 +33,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {text}; see {self.prog} --help\n")
 
 
+def filled(text: str) -> str:
+    """Whoever writes --json="$FILE" and has set no FILE does not mean to leave the option out."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; give a value, or leave it out")
+    return text
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 if it failed, 2 if it was given wrongly."""
     parser = make_parser()
@@ -41,7 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         for word in argv:
             if not is_text(word):
                 parser.error(f"{word!r} is not UTF-8 text")
-        arguments = parser.parse_args(argv)
+        arguments, unknown = parser.parse_known_args(argv)
+        if unknown:
+            whose = parsers_of(parser).get(arguments.command, parser)
+            whose.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as done:  # --help, --version or a mistake, told already
         return int(done.code or 0)
     if arguments.command is None:
@@ -76,6 +86,11 @@ def is_text(word: str) -> bool:
         return False
 
 
+def parsers_of(parser: Parser) -> dict[str, Parser]:
+    """By command."""
+    return next(action.choices for action in parser._actions if action.dest == "command")
+
+
 def make_parser() -> Parser:
     parser = Parser(
         prog="tidegate",
@@ -98,6 +113,8 @@ def make_parser() -> Parser:
     add_table(
         commands, "policies", "list the rules that choose a method and a level", show_policies
     )
+    for command in commands.choices.values():
+        command.register("type", None, filled)  # for all texts
     return parser
 
 
@@ -483,9 +500,12 @@ def add_export(commands: Commands) -> None:
 
 
 def positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e10:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number above 0 and below 1e10")
     return value
 
 

@@ -54,7 +54,7 @@ def read(paths: list[str]) -> list[Run]:
     if len(paths) > MOST_RUNS:
         raise Error("config", f"{len(paths)} traces: a page compares at most {MOST_RUNS}")
     if len(set(paths)) < len(paths):
-        raise Error("config", "the same trace is given twice")
+        raise Error("config", "the same trace is given twice; name each once")
     runs = []
     for path, name in zip(paths, names_of(paths), strict=True):
         trace = _core.read_trace(path)
