@@ -36,8 +36,14 @@ def run(arguments: Namespace) -> int:
     for name, target in chosen.items():
         count = writers[name](target, trace, of_steps, keep)
         if not arguments.quiet:
-            print(f"--{name}: {count} steps written to {target}")
+            print(f"--{name}: {count} steps written to {target}{in_brief(name, trace, keep)}")
     return 0
+
+
+def in_brief(name: str, trace: dict, keep: Keep) -> str:
+    """Who looks at a timeline would miss the buckets of these."""
+    steps = sum(each["brief"] and keep(each["step"]) for each in trace["steps"])
+    return f", {steps} of them in brief, without buckets" if name == "perfetto" and steps else ""
 
 
 def chosen_steps(text: str | None) -> Keep:
