@@ -118,10 +118,12 @@ def make_parser() -> Parser:
     return parser
 
 
-def add_json(parser: Parser) -> None:
+def add_json(parser: Parser, quiet: str = "show nothing, for --json and the exit code") -> None:
+    """What every command has."""
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result as JSON; - = only that, on stdout"
     )
+    parser.add_argument("--quiet", action="store_true", help=quiet)
 
 
 def add_table(commands: Commands, name: str, summary: str, run: Callable[[Namespace], int]) -> None:
@@ -210,8 +212,7 @@ def add_demo(commands: Commands) -> None:
         metavar="FILE",
         help="where Tidegate writes down what it did (%(default)s)",
     )
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_demo)
 
 
@@ -275,8 +276,7 @@ def add_simulate(commands: Commands) -> None:
         metavar="FILE",
         help="write down what each policy did; with several policies or seeds, one file for each",
     )
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     synthetic.add_arguments(parser)
     parser.set_defaults(run=run_simulate)
 
@@ -327,8 +327,7 @@ def add_plan(commands: Commands) -> None:
     add("--top", type=int, default=15, metavar="N", help="rows to show (%(default)s)")
     add("--all", action="store_true", help="show all rows, and every route")
     add("--plot", metavar="FILE", help="step over rate of the link, as .svg, .png or .pdf")
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_plan)
 
 
@@ -362,8 +361,7 @@ def add_bench(commands: Commands) -> None:
         help="elements of the largest vector, up to 1e8 (25e6)",
     )
     add("--quick", action="store_true", help="small vectors and short runs")
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_bench)
 
 
@@ -382,8 +380,7 @@ def add_doctor(commands: Commands) -> None:
         "  tidegate doctor --json - | python3 -m json.tool",
     )
     parser.add_argument("--no-self-test", action="store_true", help="only look")
-    parser.add_argument("--quiet", action="store_true", help="only errors and warnings")
-    add_json(parser)
+    add_json(parser, quiet="only errors and warnings")
     parser.set_defaults(run=run_doctor)
 
 
@@ -466,7 +463,6 @@ def add_report(commands: Commands) -> None:
         help="the page (%(default)s)",
     )
     add_json(parser)
-    add("--quiet", action="store_true", help="say nothing")
     parser.set_defaults(run=run_report)
 
 
@@ -495,7 +491,7 @@ def add_export(commands: Commands) -> None:
     add("--tensorboard", metavar="FOLDER", help="scalars by step; needs the package tensorboard")
     add("--wandb", metavar="PROJECT", help="a run of Weights & Biases; needs the package wandb")
     add("--steps", metavar="FIRST:LAST", help="only these; either may be left out")
-    add("--quiet", action="store_true", help="say nothing")
+    add_json(parser)
     parser.set_defaults(run=run_export)
 
 
@@ -526,9 +522,6 @@ def add_probe(commands: Commands) -> None:
         "What MPI itself makes of the network: examples/mpi_probe.",
     )
     add_json(parser)
-    parser.add_argument(
-        "--quiet", action="store_true", help="with --json FILE: write that and show nothing"
-    )
     parser.set_defaults(run=run_probe)
 
 
@@ -626,7 +619,7 @@ def show_methods(arguments: Namespace) -> int:
         ),
     }
     code = show(arguments, "methods", rows, columns)
-    if arguments.json != "-":
+    if shows(arguments):
         print(
             f"Bytes that one of {arguments.ranks} ranks sends for a gradient of {elements:,} "
             f"elements, at ratio {arguments.ratio:g} or rank {arguments.rank} (as one square "
@@ -644,7 +637,7 @@ def show_policies(arguments: Namespace) -> int:
     rows = _core.policies()
     if arguments.json:
         write_json(arguments.json, {"v": 1, "policies": rows})
-    if arguments.json != "-":
+    if shows(arguments):
         for row in rows:
             print(f"\n{row['name']}: {row['summary']}")
             show_rows(
@@ -659,10 +652,15 @@ def show_policies(arguments: Namespace) -> int:
     return 0
 
 
+def shows(arguments: Namespace) -> bool:
+    """Whether a command that shows nothing but its result shows it."""
+    return arguments.json != "-" and not arguments.quiet
+
+
 def show(arguments: Namespace, name: str, rows: list[dict], columns: dict) -> int:
     if arguments.json:
         write_json(arguments.json, {"v": 1, name: rows})
-    if arguments.json != "-":
+    if shows(arguments):
         show_rows(rows, columns)
     return 0
 

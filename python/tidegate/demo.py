@@ -313,7 +313,7 @@ def figures(message: dict) -> dict[str, Any]:
     }
     if message["fp32_bytes"]:  # not of a single rank
         saved = 1 - message["bytes_sent"] / message["fp32_bytes"]
-        shown["sent"] += f", {saved:.0%} saved"
+        shown["sent"] += f", {100 * saved:.0f} % saved"
     if message.get("choices"):
         shown["doing"] = "; ".join(message["choices"])
     return shown

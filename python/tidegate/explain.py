@@ -14,7 +14,7 @@ MOST_LINES = 60  # of the story, unless --all is given
 
 
 def run(arguments: Namespace) -> int:
-    from .cli import write_json
+    from .cli import shows, write_json
 
     trace = _core.read_trace(arguments.trace)
     story = tell(trace)
@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         value = {"v": 1, "start": trace["start"], "story": story, "summary": summary}
         write_json(arguments.json, value)
-    if arguments.json != "-":
+    if shows(arguments):
         show(trace, story, summary, None if arguments.all else MOST_LINES)
     return 0
 

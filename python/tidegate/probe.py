@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from .cli import check_writable, show_rows, write_json
+from .cli import check_writable, show_rows, shows, write_json
 from .engine import Engine, plain
 from .errors import Error
 from .launchers import set_rendezvous
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
     if engine.rank == 0:
         if arguments.json:
             write_json(arguments.json, result)
-        if arguments.json != "-" and not (arguments.quiet and arguments.json):
+        if shows(arguments):
             show(result)
     return 0
 

@@ -115,7 +115,7 @@ def texts_of(parser):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_empty_text_is_a_mistake_and_not_left_out(capsys, command):
     empty = list(texts_of(PARSERS[command]))
-    assert ["--json="] in empty or command == "export"
+    assert ["--json="] in empty
     for options in empty:
         code, out, err = said(capsys, command, *options)
         assert (code, out, err.count("\n")) == (2, "", 1), options
@@ -128,6 +128,19 @@ def test_missing_data_is_a_mistake_that_names_the_package(capsys, monkeypatch, t
     assert code == 2
     assert err.startswith("tidegate demo: Fashion-MNIST is missing")
     assert "apt-get install dataset-fashion-mnist" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_json_and_quiet(command):
+    options = PARSERS[command]._option_string_actions
+    assert {"--json", "--quiet", "--help"} <= set(options)
+
+
+@pytest.mark.parametrize("command", ["methods", "policies"])
+def test_a_quiet_table_is_only_written(capsys, tmp_path, command):
+    file = tmp_path / "table.json"
+    assert said(capsys, command, "--quiet", "--json", str(file)) == (0, "", "")
+    assert json.loads(file.read_text())[command]
 
 
 @pytest.mark.parametrize("command", ["methods", "policies"])

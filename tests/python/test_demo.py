@@ -173,7 +173,7 @@ UNDER_WAY = {
     "fp32_bytes": 200e6,
     "choices": ["topk 0.01 in 16 bits by owner", "dense by engine"],
 }
-FIGURES = ("47 ms/step emulated", "12.0 MB sent, 94% saved", "loss 0.412", "topk 0.01 in 16 bits")
+FIGURES = ("47 ms/step emulated", "12.0 MB sent, 94 % saved", "loss 0.412", "topk 0.01 in 16 bits")
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -44,6 +44,13 @@ def test_csv_has_a_line_per_step(capsys, trace, tmp_path):
     assert "by" in rows[0]["choices"]
 
 
+def test_what_was_written_as_json_and_nothing_else(capsys, trace, tmp_path):
+    target = str(tmp_path / "run.csv")
+    code, out, err = export(capsys, trace, "--csv", target, "--json", "-")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["written"] == [{"format": "csv", "target": target, "steps": 24}]
+
+
 def test_only_the_steps_that_were_asked_for(capsys, trace, tmp_path):
     target = tmp_path / "run.csv"
     assert export(capsys, trace, "--csv", target, "--steps", "5:7", "--quiet") == (0, "", "")

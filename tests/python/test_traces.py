@@ -274,6 +274,18 @@ def test_decisions_by_times_that_were_really_measured_repeat(capsys, trace, poli
     assert "decisions repeated: 20 steps" in out
 
 
+@pytest.mark.parametrize("command", ["explain", "replay"])
+def test_quiet_shows_nothing(capsys, trace, tmp_path, command):
+    record(trace, **POLICIES["schedule"])
+    file = tmp_path / "told.json"
+    assert said(capsys, command, trace, "--quiet", "--json", file) == (0, "", "")
+    assert json.loads(file.read_text())["v"] == 1
+    if command == "replay":
+        lines = trace.read_text().replace('"ratio":0.5', '"ratio":0.25')
+        trace.write_text(lines)
+        assert said(capsys, command, trace, "--quiet") == (1, "", "")
+
+
 def test_explain_tells_the_story(capsys, trace):
     record(trace, **POLICIES["schedule"])
     code, out, err = said(capsys, "explain", trace)
