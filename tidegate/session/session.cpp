@@ -23,6 +23,7 @@ double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanosecond
 
 Settings with_clocks(Settings settings) {
   if (!settings.work_clock) settings.work_clock = settings.clock;
+  if (!settings.trace_clock) settings.trace_clock = settings.clock;
   return settings;
 }
 
@@ -108,9 +109,9 @@ void Session::turn_trace_over() {
 // Seconds.
 template <typename Write>
 double Session::timed(Write write) const {
-  const std::int64_t before = settings_.clock();
+  const std::int64_t before = settings_.trace_clock();
   write();
-  return seconds(settings_.clock() - before);
+  return seconds(settings_.trace_clock() - before);
 }
 
 // Whether a reader knows the buckets; foreign ones have no elements.
@@ -330,7 +331,7 @@ void Session::observe() {
                              .depth = settings_.depth,
                              .window = windows_.begin_step(static_cast<std::int64_t>(epochs))},
                             agreed_);
-  if (settings_.trace) trace_budget_.spend(timed([&] { inputs_.tell(now_, resumed_); }));
+  if (settings_.trace) inputs_.tell(now_, resumed_);
   resumed_.reset();
   seen_by_all_.clear();
   tidegate::begin_step(*policy_, settings_.policy, now_);
@@ -411,9 +412,7 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   const bool fits = known != present_.end() && numbers_below(known->second, question.layers.size());
   const Decision* present = fits ? &known->second : nullptr;
   settle_routes(bucket, present, decision);
-  if (settings_.trace) {
-    trace_budget_.spend(timed([&] { trace_decision(question, asked, decision, excluded); }));
-  }
+  if (settings_.trace) trace_decision(question, asked, decision, excluded);
   present_[index] = decision;
   return decision;
 }
@@ -432,8 +431,10 @@ void Session::trace_decision(const Question& question, const Decision& asked,
     return;
   }
   asked_[question.bucket] = asked;
-  if (seen_by_all_.empty()) seen_by_all_ = seen_by_all(now_);
-  settings_.trace(decision_event(question, asked, settled.choice, excluded, seen_by_all_));
+  trace_budget_.spend(timed([&] {
+    if (seen_by_all_.empty()) seen_by_all_ = seen_by_all(now_);
+    settings_.trace(decision_event(question, asked, settled.choice, excluded, seen_by_all_));
+  }));
 }
 
 // Of every part, by its own layers. It does at present what the part with these layers did.

@@ -56,7 +56,8 @@ struct Settings {
   // reader has to know. Empty = never.
   std::function<bool()> turn_trace_over;
   Clock clock = monotonic_nanoseconds;
-  Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
+  Clock work_clock;   // what compressing and decoding takes is read from this one; empty = clock
+  Clock trace_clock;  // and from this what writing the trace takes; empty = clock
 };
 
 // Sums since the session began.
