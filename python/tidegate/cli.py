@@ -88,7 +88,8 @@ def is_text(word: str) -> bool:
 
 def parsers_of(parser: Parser) -> dict[str, Parser]:
     """By command."""
-    return next(action.choices for action in parser._actions if action.dest == "command")
+    commands = next(each for each in parser._actions if isinstance(each, Commands))
+    return commands.choices
 
 
 def make_parser() -> Parser:
