@@ -266,6 +266,6 @@ def closing(summary: dict) -> list[str]:
 
 def brief(steps: int, of: int) -> str:
     return (
-        f"{steps} of {of} steps are written in brief, without times of single buckets: writing "
-        "them all would have taken more than 0.5 % of the time."
+        f"{steps} of {of} steps are written in brief, without times of single buckets: a trace "
+        "takes at most 0.4 % of the time, and 30 ms once."
     )

@@ -28,16 +28,24 @@ struct Job {
 };
 
 TEST(TraceBudget, PaysForEverythingWhereWritingIsCheap) {
-  Job job{.step = 0.05, .must = 50e-6, .full = 200e-6, .budget = {}};
+  Job job{.step = 0.05, .must = 50e-6, .full = 150e-6, .budget = {}};
   job.run(10'000);
   EXPECT_EQ(job.budget.brief_steps(), 0);
-  EXPECT_NEAR(job.share(), 0.004, 1e-6);
+  EXPECT_NEAR(job.share(), 0.003, 1e-6);
 }
 
 TEST(TraceBudget, PaysForTheFirstStepsInFull) {
   Job job{.step = 0.002, .must = 5e-6, .full = 500e-6, .budget = {}};
-  job.run(80);
+  job.run(60);
   EXPECT_EQ(job.budget.brief_steps(), 0);
+}
+
+TEST(TraceBudget, IsLessThanHalfAPerCentOfHalfAMinute) {
+  for (const double full : {30e-6, 100e-6, 1e-3, 5e-3}) {
+    Job job{.step = 0.003, .must = 10e-6, .full = full, .budget = {}};
+    job.run(10'000);
+    EXPECT_LE(job.share(), 0.005) << full;
+  }
 }
 
 TEST(TraceBudget, IsKeptInTheLongRunAndUsed) {

@@ -11,9 +11,10 @@ namespace tidegate {
 
 class TraceBudget {
  public:
-  static constexpr double kShare = 0.005;
+  // With the reserve, below half a per cent of any job of half a minute.
+  static constexpr double kShare = 0.004;
   // Seconds of writing that a job begins with, and can save up: its first steps are in full.
-  static constexpr double kReserve = 0.05;
+  static constexpr double kReserve = 0.03;
 
   // Time of training has passed.
   void earn(double seconds) { left_ = std::min(kReserve, left_ + kShare * seconds); }
