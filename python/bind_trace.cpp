@@ -146,6 +146,7 @@ nb::dict to_dict(const TracedStep& step) {
   dict["kept"] =
       step.gradient_energy > 0 ? nb::cast(step.sent_energy / step.gradient_energy) : nb::none();
   dict["critical"] = nb::cast(step.critical);
+  dict["brief"] = step.brief;
   dict["repeats"] = step.repeats;
   nb::list buckets;
   for (const TracedBucket& bucket : step.buckets) buckets.append(to_dict(bucket));
@@ -230,6 +231,7 @@ nb::dict read_trace(const std::string& path, bool moments) {
     end["steps"] = trace.end()->steps;
     end["bytes_sent"] = trace.end()->bytes_sent;
     end["dense_bytes"] = trace.end()->dense_bytes;
+    end["trace_seconds"] = nb::cast(trace.end()->trace_seconds);
     dict["end"] = end;
   }
   dict["incomplete"] = trace.incomplete();

@@ -17,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tidegate import _core
+
 IMAGES = Path(__file__).resolve().parents[1] / "docs/images"
 DATA, PICTURE = IMAGES / "changing_link.json", IMAGES / "changing_link.svg"
 
@@ -47,11 +49,10 @@ def run(options: list[str], schedule: Path, folder: str) -> dict:
 
 def read(trace: Path) -> dict:
     """Of every step but the first, which has none before it: its time, and what was sent."""
-    events = map(json.loads, trace.read_text().splitlines())
-    steps = [event for event in events if event["kind"] == "step" and event["step_ms"] > 0]
+    steps = [step for step in _core.read_trace(str(trace))["steps"] if step["step_seconds"] > 0]
     return {
         "step": [step["step"] for step in steps],
-        "ms": [round(step["step_ms"], 1) for step in steps],
+        "ms": [round(1e3 * step["step_seconds"], 1) for step in steps],
         "method": [max(step["buckets"], key=lambda b: b["elements"])["method"] for step in steps],
         "mbytes": round(sum(step["bytes_sent"] for step in steps) / 1e6, 1),
     }

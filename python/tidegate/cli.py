@@ -33,6 +33,13 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {text}; see {self.prog} --help\n")
 
 
+def filled(text: str) -> str:
+    """Whoever writes --json="$FILE" and has set no FILE does not mean to leave the option out."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("is empty; give a value, or leave it out")
+    return text
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs one command and returns the exit code: 0, 1 if it failed, 2 if it was given wrongly."""
     parser = make_parser()
@@ -41,7 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         for word in argv:
             if not is_text(word):
                 parser.error(f"{word!r} is not UTF-8 text")
-        arguments = parser.parse_args(argv)
+        arguments, unknown = parser.parse_known_args(argv)
+        if unknown:
+            whose = parsers_of(parser).get(arguments.command, parser)
+            whose.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as done:  # --help, --version or a mistake, told already
         return int(done.code or 0)
     if arguments.command is None:
@@ -76,6 +86,12 @@ def is_text(word: str) -> bool:
         return False
 
 
+def parsers_of(parser: Parser) -> dict[str, Parser]:
+    """By command."""
+    commands = next(each for each in parser._actions if isinstance(each, Commands))
+    return commands.choices
+
+
 def make_parser() -> Parser:
     parser = Parser(
         prog="tidegate",
@@ -98,13 +114,17 @@ def make_parser() -> Parser:
     add_table(
         commands, "policies", "list the rules that choose a method and a level", show_policies
     )
+    for command in commands.choices.values():
+        command.register("type", None, filled)  # for all texts
     return parser
 
 
-def add_json(parser: Parser) -> None:
+def add_json(parser: Parser, quiet: str = "show nothing, for --json and the exit code") -> None:
+    """What every command has."""
     parser.add_argument(
         "--json", metavar="FILE", help="also write the result as JSON; - = only that, on stdout"
     )
+    parser.add_argument("--quiet", action="store_true", help=quiet)
 
 
 def add_table(commands: Commands, name: str, summary: str, run: Callable[[Namespace], int]) -> None:
@@ -193,8 +213,7 @@ def add_demo(commands: Commands) -> None:
         metavar="FILE",
         help="where Tidegate writes down what it did (%(default)s)",
     )
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_demo)
 
 
@@ -258,8 +277,7 @@ def add_simulate(commands: Commands) -> None:
         metavar="FILE",
         help="write down what each policy did; with several policies or seeds, one file for each",
     )
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     synthetic.add_arguments(parser)
     parser.set_defaults(run=run_simulate)
 
@@ -310,8 +328,7 @@ def add_plan(commands: Commands) -> None:
     add("--top", type=int, default=15, metavar="N", help="rows to show (%(default)s)")
     add("--all", action="store_true", help="show all rows, and every route")
     add("--plot", metavar="FILE", help="step over rate of the link, as .svg, .png or .pdf")
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_plan)
 
 
@@ -345,8 +362,7 @@ def add_bench(commands: Commands) -> None:
         help="elements of the largest vector, up to 1e8 (25e6)",
     )
     add("--quick", action="store_true", help="small vectors and short runs")
-    add_json(parser)
-    add("--quiet", action="store_true", help="show no progress, only the result")
+    add_json(parser, quiet="show no progress, only the result")
     parser.set_defaults(run=run_bench)
 
 
@@ -365,8 +381,7 @@ def add_doctor(commands: Commands) -> None:
         "  tidegate doctor --json - | python3 -m json.tool",
     )
     parser.add_argument("--no-self-test", action="store_true", help="only look")
-    parser.add_argument("--quiet", action="store_true", help="only errors and warnings")
-    add_json(parser)
+    add_json(parser, quiet="only errors and warnings")
     parser.set_defaults(run=run_doctor)
 
 
@@ -449,7 +464,6 @@ def add_report(commands: Commands) -> None:
         help="the page (%(default)s)",
     )
     add_json(parser)
-    add("--quiet", action="store_true", help="say nothing")
     parser.set_defaults(run=run_report)
 
 
@@ -478,14 +492,17 @@ def add_export(commands: Commands) -> None:
     add("--tensorboard", metavar="FOLDER", help="scalars by step; needs the package tensorboard")
     add("--wandb", metavar="PROJECT", help="a run of Weights & Biases; needs the package wandb")
     add("--steps", metavar="FIRST:LAST", help="only these; either may be left out")
-    add("--quiet", action="store_true", help="say nothing")
+    add_json(parser)
     parser.set_defaults(run=run_export)
 
 
 def positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e10:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number above 0 and below 1e10")
     return value
 
 
@@ -506,9 +523,6 @@ def add_probe(commands: Commands) -> None:
         "What MPI itself makes of the network: examples/mpi_probe.",
     )
     add_json(parser)
-    parser.add_argument(
-        "--quiet", action="store_true", help="with --json FILE: write that and show nothing"
-    )
     parser.set_defaults(run=run_probe)
 
 
@@ -606,7 +620,7 @@ def show_methods(arguments: Namespace) -> int:
         ),
     }
     code = show(arguments, "methods", rows, columns)
-    if arguments.json != "-":
+    if shows(arguments):
         print(
             f"Bytes that one of {arguments.ranks} ranks sends for a gradient of {elements:,} "
             f"elements, at ratio {arguments.ratio:g} or rank {arguments.rank} (as one square "
@@ -624,7 +638,7 @@ def show_policies(arguments: Namespace) -> int:
     rows = _core.policies()
     if arguments.json:
         write_json(arguments.json, {"v": 1, "policies": rows})
-    if arguments.json != "-":
+    if shows(arguments):
         for row in rows:
             print(f"\n{row['name']}: {row['summary']}")
             show_rows(
@@ -639,10 +653,15 @@ def show_policies(arguments: Namespace) -> int:
     return 0
 
 
+def shows(arguments: Namespace) -> bool:
+    """Whether a command that shows nothing but its result shows it."""
+    return arguments.json != "-" and not arguments.quiet
+
+
 def show(arguments: Namespace, name: str, rows: list[dict], columns: dict) -> int:
     if arguments.json:
         write_json(arguments.json, {"v": 1, name: rows})
-    if arguments.json != "-":
+    if shows(arguments):
         show_rows(rows, columns)
     return 0
 

@@ -25,7 +25,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import _core, fashion_mnist
 from .attach import _resolve_policy
@@ -305,11 +305,18 @@ def link_changes(settings: dict) -> list[tuple[int, str]]:
 
 
 def figures(message: dict) -> dict[str, Any]:
-    return {
+    """What is shown of a run under way; "doing" = the methods and levels in use, if it chooses."""
+    shown = {
         "loss": f"loss {number(message['loss'], '.3f')}",
         "pace": f"{1e3 * message['seconds'] / message['step']:.0f} ms/step emulated",
         "sent": f"{message['bytes_sent'] / 1e6:.1f} MB sent",
     }
+    if message["fp32_bytes"]:  # not of a single rank
+        saved = 1 - message["bytes_sent"] / message["fp32_bytes"]
+        shown["sent"] += f", {100 * saved:.0f} % saved"
+    if message.get("choices"):
+        shown["doing"] = "; ".join(message["choices"])
+    return shown
 
 
 def number(value: float | None, form: str) -> str:
@@ -354,11 +361,12 @@ class Bars(Silence):
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[pace]}  {task.fields[sent]}  {task.fields[loss]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("{task.fields[doing]}", table_column=Column(no_wrap=True)),
             console=console,
         )
         for name in RUNS:
             self._tasks[name] = self._progress.add_task(
-                name, start=False, total=steps, loss="", pace="", sent=""
+                name, start=False, total=steps, loss="", pace="", sent="", doing=""
             )
 
     def __enter__(self) -> "Bars":

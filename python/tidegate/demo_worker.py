@@ -3,7 +3,8 @@
 averaging gradients, and tells the parent about it: one JSON object per line on standard output.
 
     {"kind": "run", "name": ...}                                        rank 0, a run begins
-    {"kind": "step", "name", "step", "loss", "seconds", "bytes_sent"}   rank 0, a few per second
+    {"kind": "step", "name", "step", "loss", "seconds", "bytes_sent", "fp32_bytes", "choices"}
+                                                                        rank 0, a few per second
     {"kind": "result", "name", "accuracy", "loss", "seconds", ...}      rank 0, a run has ended
     {"kind": "error", "error": ..., "text": ...}                        any rank, then it exits
 """
@@ -33,6 +34,7 @@ from .baselines import AllReduceHook
 from .engine import Link
 from .errors import Error
 from .policies import Policy
+from .report_figures import all_reduce_bytes
 
 TIMEOUT = 60.0  # seconds
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
@@ -50,6 +52,7 @@ class Exchange:
     bytes_sent: Callable[[], float]
     close: Callable[[], None]
     log: Callable[..., None] = lambda **figures: None
+    choices: Callable[[], dict[str, int]] = dict  # how often each was made
 
 
 Attach = Callable[[DistributedDataParallel, torch.optim.Optimizer, dict], Exchange]
@@ -108,7 +111,12 @@ def tidegate_run(
         link=link_of(settings),
         horizon=settings["steps"],
     )
-    return Exchange(lambda: handle.stats()["bytes_sent"], handle.detach, handle.log)
+    return Exchange(
+        lambda: handle.stats()["bytes_sent"],
+        handle.detach,
+        handle.log,
+        lambda: handle.stats()["choices"],
+    )
 
 
 RUNS = {
@@ -161,6 +169,10 @@ def train(name: str, data: Data, settings: dict) -> dict:
     exchange = RUNS[name](model, optimizer, settings)
     schedule = LambdaLR(optimizer, lambda step: learning_rate_factor(step, settings["steps"]))
     losses, told_at = [], 0.0
+    fp32_bytes = all_reduce_bytes(
+        sum(p.numel() for p in module.parameters()), dist.get_world_size()
+    )
+    made: dict[str, int] = {}  # choices, when they were last told
     dist.barrier()
     began = time.monotonic()
     for step in range(settings["steps"]):
@@ -174,7 +186,7 @@ def train(name: str, data: Data, settings: dict) -> dict:
         exchange.log(loss=losses[-1].item())
         now = time.monotonic()
         if dist.get_rank() == 0 and now - told_at > TELL_EVERY:
-            told_at = now
+            told_at, before, made = now, made, exchange.choices()
             tell(
                 "step",
                 name=name,
@@ -182,6 +194,8 @@ def train(name: str, data: Data, settings: dict) -> dict:
                 loss=loss.item(),
                 seconds=now - began,
                 bytes_sent=exchange.bytes_sent(),
+                fp32_bytes=(step + 1) * fp32_bytes,
+                choices=[choice for choice in made if made[choice] > before.get(choice, 0)],
             )
     dist.barrier()
     seconds = time.monotonic() - began
@@ -189,6 +203,7 @@ def train(name: str, data: Data, settings: dict) -> dict:
         "loss": mean_over_ranks(torch.stack(losses[-LAST_LOSSES:]).mean()),
         "seconds": seconds,
         "bytes_sent": exchange.bytes_sent(),
+        "fp32_bytes": settings["steps"] * fp32_bytes,
     }
     figures["accuracy"] = accuracy(module, data)
     exchange.log(accuracy=figures["accuracy"])

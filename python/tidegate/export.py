@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import _core
 from . import report_figures as figures
-from .cli import check_writable
+from .cli import check_writable, shows, write_json
 from .errors import Error
 from .perfetto import timeline
 
@@ -30,14 +30,26 @@ def run(arguments: Namespace) -> int:
     for name in ("csv", "perfetto"):
         if name in chosen:
             check_writable(f"--{name}", chosen[name])
+    if arguments.json not in (None, "-"):
+        check_writable("--json", arguments.json)
     trace = _core.read_trace(arguments.trace, moments="perfetto" in chosen)
     of_steps = figures.rows(trace)
     keep = chosen_steps(arguments.steps)
+    written = []
     for name, target in chosen.items():
         count = writers[name](target, trace, of_steps, keep)
-        if not arguments.quiet:
-            print(f"--{name}: {count} steps written to {target}")
+        written.append({"format": name, "target": target, "steps": count})
+        if shows(arguments):
+            print(f"--{name}: {count} steps written to {target}{in_brief(name, trace, keep)}")
+    if arguments.json:
+        write_json(arguments.json, {"v": 1, "kind": "export", "written": written})
     return 0
+
+
+def in_brief(name: str, trace: dict, keep: Keep) -> str:
+    """Who looks at a timeline would miss the buckets of these."""
+    steps = sum(each["brief"] and keep(each["step"]) for each in trace["steps"])
+    return f", {steps} of them in brief, without buckets" if name == "perfetto" and steps else ""
 
 
 def chosen_steps(text: str | None) -> Keep:

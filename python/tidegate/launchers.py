@@ -57,4 +57,21 @@ def set_rendezvous(
             )
         environ["MASTER_ADDR"] = "127.0.0.1"
     environ.setdefault("MASTER_PORT", "29500")
+    check_numbers(name, environ)
     return name
+
+
+def check_numbers(name: str, environ: Mapping[str, str]) -> None:
+    """torch would end in a traceback, or wait in vain for ranks that cannot be."""
+    numbers = [environ[variable] for variable in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
+    if not all(number.isascii() and number.isdecimal() for number in numbers):
+        told = f"rank {numbers[0]!r} of {numbers[1]!r}, MASTER_PORT {numbers[2]!r}"
+    elif int(numbers[0]) >= int(numbers[1]) or not 0 < int(numbers[2]) < 2**16:
+        told = f"rank {numbers[0]} of {numbers[1]}, MASTER_PORT {numbers[2]}"
+    else:
+        return
+    raise Error(
+        "config",
+        f"the variables of {name} say {told}; ranks count from 0, ports up to 65535: look at what "
+        "sets RANK, WORLD_SIZE and MASTER_PORT, and unset what an earlier job has left",
+    )

@@ -39,7 +39,10 @@ def from_file(path: str) -> list[Layer]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Error("config", f'--shapes "{path}": cannot be read: {error}') from None
+        why = getattr(error, "strerror", None) or error
+        raise Error(
+            "config", f'--shapes "{path}": cannot be read ({why}); name a file of names and sizes'
+        ) from None
     shapes = _from_json(path, text) if text.lstrip().startswith("[") else _from_csv(path, text)
     if not shapes:
         raise Error("config", f'--shapes "{path}": holds no parameters')
@@ -60,7 +63,9 @@ def from_model(place: str) -> list[Layer]:
     try:
         factory = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
-        raise Error("config", f'--model "{place}": {error}') from None
+        raise Error(
+            "config", f'--model "{place}": {error}; write module:function, and look at PYTHONPATH'
+        ) from None
     finally:
         sys.path.pop(0)
     model = factory()

@@ -7,7 +7,7 @@ when a bucket was ready, when each of its collectives was issued and arrived, an
     ready ... [compress] issue [wire] arrive [decode] issue [wire] arrive [decode] done
 
 A modelled run has no such moments, only how long each phase of a bucket takes: there buckets follow
-each other on the wire.
+each other on the wire. A step in brief has neither: it is one slice on the wire.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,9 @@ def timeline(trace: dict, of_steps: list[Row], keep: Callable[[int], bool]) -> l
                 computed = row.elapsed + max(ready)
                 name = f"computing for step {row.step}"
                 events.append(slice_of("compute", 0, name, idle_from, computed, {}))
-            if trace["start"]["modelled"]:
+            if each["brief"]:
+                events.append(brief_slice(row, each))
+            elif trace["start"]["modelled"]:
                 events += modelled_slices(row, each)
             else:
                 for bucket in range(len(each["buckets"])):
@@ -69,6 +71,12 @@ def slice_of(lane: str, thread: int, name: str, begin: float, end: float, about:
         "dur": 1e6 * max(0.0, end - begin),
         "args": about,
     }
+
+
+def brief_slice(row: Row, each: dict) -> dict:
+    until = row.elapsed + max(0.0, each["exchange_seconds"])
+    about = {"step": row.step, "choices": " | ".join(dict.fromkeys(each["choices"]))}
+    return slice_of("wire", 0, "all buckets; step in brief", row.elapsed, until, about)
 
 
 def bucket_slices(row: Row, each: dict, bucket: int) -> list[dict]:

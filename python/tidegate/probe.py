@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from .cli import check_writable, show_rows, write_json
-from .engine import Engine
+from .cli import check_writable, show_rows, shows, write_json
+from .engine import Engine, plain
 from .errors import Error
 from .launchers import set_rendezvous
 
@@ -20,7 +20,16 @@ def run(arguments: Namespace) -> int:
     set_rendezvous(program="-m tidegate probe")
     if arguments.json not in (None, "-") and os.environ["RANK"] == "0":  # who writes it
         check_writable("--json", arguments.json)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    try:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise Error(
+            "timeout",
+            f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} did not meet the others at "
+            f"{where} ({plain(str(error))}); look whether rank 0 runs there, all {TIMEOUT:g} s, "
+            "and whether a firewall is between",
+        ) from None
     try:
         if dist.get_world_size() == 1:
             raise Error("config", "there is only one rank, and a network has two ends; start more")
@@ -47,7 +56,7 @@ def run(arguments: Namespace) -> int:
     if engine.rank == 0:
         if arguments.json:
             write_json(arguments.json, result)
-        if arguments.json != "-" and not (arguments.quiet and arguments.json):
+        if shows(arguments):
             show(result)
     return 0
 

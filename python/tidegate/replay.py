@@ -15,7 +15,7 @@ MOST_ROWS = 40  # to show, unless --all is given
 
 
 def run(arguments: Namespace) -> int:
-    from .cli import write_json
+    from .cli import shows, write_json
 
     policy = choose(arguments.policy, _core.trace_start(arguments.trace))
     result = _core.replay_trace(arguments.trace, policy.name, policy.options, policy.adapters(1)[0])
@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     result["times"] = pair_times(result["times"])
     if arguments.json:
         write_json(arguments.json, {"v": 1, **result})
-    if arguments.json != "-":
+    if shows(arguments):
         show(result, arguments)
     if arguments.policy is not None:
         return 0

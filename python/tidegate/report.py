@@ -12,7 +12,7 @@ from typing import Any
 
 from . import __version__, _core
 from . import report_figures as figures
-from .cli import check_writable, write_json
+from .cli import check_writable, shows, write_json
 from .errors import Error
 from .explain import header, tell, times_are
 from .report_plots import Run, all_plots
@@ -31,7 +31,7 @@ def run(arguments: Namespace) -> int:
         write_json(arguments.json, as_json(runs))
     page = make_page(runs, plotly)
     Path(arguments.output).write_text(page, encoding="utf-8")
-    if arguments.json != "-" and not arguments.quiet:
+    if shows(arguments):
         for each in runs:
             print(f"{each.name}: {headline(each, figures.savings(each.trace, each.rows))}")
         print(f"Written to {arguments.output}; open it in a browser.")
@@ -54,7 +54,7 @@ def read(paths: list[str]) -> list[Run]:
     if len(paths) > MOST_RUNS:
         raise Error("config", f"{len(paths)} traces: a page compares at most {MOST_RUNS}")
     if len(set(paths)) < len(paths):
-        raise Error("config", "the same trace is given twice")
+        raise Error("config", "the same trace is given twice; name each once")
     runs = []
     for path, name in zip(paths, names_of(paths), strict=True):
         trace = _core.read_trace(path)

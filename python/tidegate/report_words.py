@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a report says in words: what was saved, and how that is known."""
 
-from .explain import scale_bytes
+from .explain import brief, scale_bytes
 from .report_figures import Savings, baseline, comparable, logged, savings, smooth
 from .report_plots import Run
 
@@ -47,6 +47,8 @@ def how_known(run: Run, saved: Savings, others: list[Run]) -> list[str]:
     if not baseline(run.trace):
         lines += modelled_lines(saved)
     lines += [line for other in others for line in beside(run, saved, other)]
+    if in_brief := sum(each["brief"] for each in run.trace["steps"]):
+        lines.append(brief(in_brief, saved.steps))
     return lines
 
 

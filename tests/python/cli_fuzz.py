@@ -59,6 +59,8 @@ NUMBERS = (
     "²",
     "٣",
 )
+PLAN = ("plan", "--compression=none", "--quiet")
+SIMULATE = ("simulate", "--synthetic", "--quiet", "--ranks=2", "--steps=2", "--parameters=1e4")
 # Each as it is right; {name} stands for a file, which is written anew for every call.
 CALLS = (
     ("explain", "{trace}"),
@@ -68,52 +70,11 @@ CALLS = (
     ("report", "{trace}", "--output={out}", "--quiet"),
     ("replay", "{trace}", "--policy={policy}"),
     ("replay", "{trace}", "--timings"),
-    (
-        "plan",
-        "--compression=none",
-        "--shapes={shapes}",
-        "--probe={probe}",
-        "--compute=50ms",
-        "--quiet",
-    ),
-    (
-        "plan",
-        "--compression=none",
-        "--shapes={table}",
-        "--link={link}",
-        "--ranks=4",
-        "--compute=1s",
-        "--quiet",
-    ),
-    (
-        "plan",
-        "--compression=none",
-        "--parameters=1e5",
-        "--probe={probe}",
-        "--compute=20ms",
-        "--top=3",
-        "--quiet",
-    ),
-    (
-        "simulate",
-        "--synthetic",
-        "--ranks=2",
-        "--steps=2",
-        "--parameters=1e4",
-        "--link={link}",
-        "--policy={policy}",
-        "--quiet",
-    ),
-    (
-        "simulate",
-        "--synthetic",
-        "--ranks=2",
-        "--steps=2",
-        "--parameters=1e4",
-        "--link-schedule={rates}",
-        "--policy={policy}",
-        "--quiet",
-    ),
+    (*PLAN, "--shapes={shapes}", "--probe={probe}", "--compute=50ms"),
+    (*PLAN, "--shapes={table}", "--link={link}", "--ranks=4", "--compute=1s"),
+    (*PLAN, "--parameters=1e5", "--probe={probe}", "--compute=20ms", "--top=3"),
+    (*SIMULATE, "--link={link}", "--policy={policy}"),
+    (*SIMULATE, "--link-schedule={rates}", "--policy={policy}"),
     ("methods", "--elements=1000", "--ranks=4", "--ratio=0.1", "--rank=2"),
     ("policies",),
     # These take long when they are called rightly, so that each has a mistake to begin with.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces made by hand, as `_core.read_trace` gives them, whose figures can be computed by head."""
 
+import json
+
 
 def made_step(step: int, **known) -> dict:
     """A step of one bucket of a thousand elements by topk 1 %, 100 bytes, in which nothing is known
@@ -32,6 +34,7 @@ def made_step(step: int, **known) -> dict:
         "backlog": 1.5,
         "kept": 0.5,
         "critical": None,
+        "brief": False,
         "repeats": False,
         "buckets": [bucket],
         "moments": [],
@@ -73,6 +76,20 @@ def made_trace(steps: list[dict], logs=(), **start) -> dict:
         "steps": steps,
         "logs": [{"step": step, "figures": figures} for step, figures in logs],
         "faults": [],
-        "end": {"steps": len(steps), "bytes_sent": 0.0, "dense_bytes": 0.0},
+        "end": {"steps": len(steps), "bytes_sent": 0.0, "dense_bytes": 0.0, "trace_seconds": None},
         "incomplete": "",
     }
+
+
+def in_brief(lines: str, first: int) -> str:
+    """A trace as text, its steps from `first` on as they are written where time is short."""
+    events = [json.loads(line) for line in lines.splitlines()]
+    for event in events:
+        if event["kind"] != "step" or event["step"] < first:
+            continue
+        buckets = event.pop("buckets")
+        event.pop("moments")
+        event["brief"] = True
+        for energy in ("gradient_energy", "sent_energy", "residual_energy"):
+            event[energy] = sum(bucket[energy] for bucket in buckets)
+    return "".join(json.dumps(event) + "\n" for event in events)

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import argparse
 import json
 import subprocess
 import sys
@@ -9,11 +8,10 @@ import pytest
 import tidegate
 from tidegate import _core, cli
 
-# Read off the parser, so that a new one is tested the day it is added.
-COMMANDS = next(
-    tuple(action.choices)
-    for action in cli.make_parser()._actions
-    if isinstance(action, argparse._SubParsersAction)
+PARSERS = cli.parsers_of(cli.make_parser())
+COMMANDS = (
+    *("demo", "probe", "simulate", "plan", "bench", "explain", "replay", "report", "export"),
+    *("doctor", "methods", "policies"),
 )
 
 
@@ -27,9 +25,9 @@ def said(capsys, *argv: str) -> tuple[int, str, str]:
 def test_help_names_the_commands_and_where_to_start(capsys):
     code, out, _ = said(capsys, "--help")
     assert code == 0
-    assert {"demo", "probe", "plan", "simulate", "bench", "report", "doctor"} < set(COMMANDS)
     for text in COMMANDS:
         assert f"\n    {text} " in out
+    assert set(COMMANDS) == set(PARSERS)
     assert "Start with:\n  tidegate demo" in out
 
 
@@ -90,7 +88,7 @@ def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
         (["--seed", "-1"], "--seed -1: must be between 0 and"),
         (["--trace", "missing/trace.jsonl"], "name a file in a folder that exists"),
         (["--json", "missing/result.json"], "name a file in a folder that exists"),
-        (["--rnaks", "2"], "unrecognized arguments: --rnaks 2"),
+        (["--rnaks", "2"], "unrecognized arguments: --rnaks 2; see tidegate demo --help"),
     ],
 )
 def test_a_bad_value_is_told_in_one_line_before_anything_starts(
@@ -106,12 +104,43 @@ def test_a_bad_value_is_told_in_one_line_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
+def texts_of(parser):
+    """The options and arguments that take a text, as a user would leave each empty."""
+    for action in parser._actions:
+        if action.nargs == 0 or action.type is not None or action.choices:
+            continue
+        yield [f"{action.option_strings[-1]}="] if action.option_strings else [""]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_empty_text_is_a_mistake_and_not_left_out(capsys, command):
+    empty = list(texts_of(PARSERS[command]))
+    assert ["--json="] in empty
+    for options in empty:
+        code, out, err = said(capsys, command, *options)
+        assert (code, out, err.count("\n")) == (2, "", 1), options
+        assert f"is empty; give a value, or leave it out; see tidegate {command} --help" in err
+
+
 def test_missing_data_is_a_mistake_that_names_the_package(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TIDEGATE_DATA", str(tmp_path))
     code, _, err = said(capsys, "demo")
     assert code == 2
     assert err.startswith("tidegate demo: Fashion-MNIST is missing")
     assert "apt-get install dataset-fashion-mnist" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_json_and_quiet(command):
+    options = PARSERS[command]._option_string_actions
+    assert {"--json", "--quiet", "--help"} <= set(options)
+
+
+@pytest.mark.parametrize("command", ["methods", "policies"])
+def test_a_quiet_table_is_only_written(capsys, tmp_path, command):
+    file = tmp_path / "table.json"
+    assert said(capsys, command, "--quiet", "--json", str(file)) == (0, "", "")
+    assert json.loads(file.read_text())[command]
 
 
 @pytest.mark.parametrize("command", ["methods", "policies"])
@@ -188,4 +217,4 @@ def test_bench_gives_rows_with_values_and_goals(capsys, suite, least):
 def test_bench_refuses_what_is_no_number(capsys):
     code, _, err = said(capsys, "bench", "kernels", "--seconds", "-1")
     assert code == 2
-    assert "not a positive number" in err
+    assert "must be a number above 0 and below 1e10" in err

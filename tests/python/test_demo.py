@@ -2,6 +2,7 @@
 """The demonstration in real processes, the ways in which it may end, and what it compares with."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from ranks import results, run_ranks
+from rich.console import Console
 from training import batches, mlp, sgd, train, wrap
 
 from tidegate import baselines, demo
@@ -158,6 +160,43 @@ def test_workers_do_not_outlive_a_demo_that_is_killed(tmp_path):
         process.kill()
         process.communicate(timeout=30)
         wait_until(lambda: not any(map(alive, workers.values())))
+
+
+# --- what it shows meanwhile ---
+
+UNDER_WAY = {
+    "name": "Tidegate",
+    "step": 100,
+    "loss": 0.4123,
+    "seconds": 4.7,
+    "bytes_sent": 12e6,
+    "fp32_bytes": 200e6,
+    "choices": ["topk 0.01 in 16 bits by owner", "dense by engine"],
+}
+FIGURES = ("47 ms/step emulated", "12.0 MB sent, 94 % saved", "loss 0.412", "topk 0.01 in 16 bits")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_under_way_shows_loss_pace_bytes_and_what_it_does(terminal):
+    shown = io.StringIO()
+    console = Console(file=shown, width=160, force_terminal=terminal, color_system=None)
+    with demo.make_display(console, 200, quiet=False) as display:
+        assert isinstance(display, demo.Bars if terminal else demo.Lines)
+        display.begin("Tidegate")
+        display.advance(UNDER_WAY)
+        display.end({**UNDER_WAY, "step": 200, "seconds": 9.4})
+    for text in (*FIGURES, "200/200"):
+        assert text in shown.getvalue()
+
+
+def test_nothing_is_saved_by_one_rank_and_baselines_choose_nothing():
+    plain = {key: value for key, value in UNDER_WAY.items() if key != "choices"}
+    shown = demo.figures({**plain, "fp32_bytes": 0.0, "loss": None})
+    assert shown == {
+        "loss": "loss not finite",
+        "pace": "47 ms/step emulated",
+        "sent": "12.0 MB sent",
+    }
 
 
 # --- what it says about the result ---

@@ -5,7 +5,7 @@ import sys
 import types
 
 import pytest
-from made_trace import made_step, made_trace
+from made_trace import in_brief, made_step, made_trace
 from small_task import record
 
 from tidegate import cli
@@ -42,6 +42,13 @@ def test_csv_has_a_line_per_step(capsys, trace, tmp_path):
     assert rows[-1]["step_ms"] == ""  # nobody knows
     assert all(float(row["loss"]) > 0 for row in rows)
     assert "by" in rows[0]["choices"]
+
+
+def test_what_was_written_as_json_and_nothing_else(capsys, trace, tmp_path):
+    target = str(tmp_path / "run.csv")
+    code, out, err = export(capsys, trace, "--csv", target, "--json", "-")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["written"] == [{"format": "csv", "target": target, "steps": 24}]
 
 
 def test_only_the_steps_that_were_asked_for(capsys, trace, tmp_path):
@@ -111,6 +118,19 @@ def test_a_timeline_of_a_real_run_adds_up(capsys, trace, tmp_path):
     assert {event["args"]["step"] for event in wires} == set(range(24))
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in events if event["ph"] == "X")
     assert any(event["dur"] > 0 for event in wires)
+
+
+def test_a_step_in_brief_is_one_slice_of_a_timeline(capsys, trace, tmp_path):
+    trace.write_text(in_brief(trace.read_text(), first=20))
+    target = tmp_path / "timeline.json"
+    code, out, _ = export(capsys, trace, "--perfetto", target, "--steps", "10:")
+    assert code == 0
+    assert "14 steps written" in out
+    assert "4 of them in brief, without buckets" in out
+    wires = [e for e in json.loads(target.read_text())["traceEvents"] if e.get("cat") == "wire"]
+    brief = [event for event in wires if event["args"]["step"] >= 20]
+    assert [event["args"]["step"] for event in brief] == [20, 21, 22, 23]
+    assert all(event["dur"] >= 0 and "by" in event["args"]["choices"] for event in brief)
 
 
 class FakeWriter:

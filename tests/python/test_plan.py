@@ -225,20 +225,6 @@ def test_a_bad_option_is_told_in_one_line(capsys, monkeypatch, tmp_path, options
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("options", "advice"),
-    [
-        ([*LINK, "--shapes="], '--shapes "": cannot be read'),
-        ([*LINK, "--model="], '--model "": write module:function'),
-        (["--parameters", "1e6", "--probe="], '--probe "": cannot be read'),
-    ],
-)
-def test_an_empty_option_is_a_mistake_and_not_left_out(capsys, options, advice):
-    code, out, err = said(capsys, *COMMON, *options)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert advice in err
-
-
 def test_ranks_other_than_the_probes_are_a_mistake(capsys, tmp_path):
     file = write(tmp_path, "probe.json", PROBE)
     code, _, err = said(capsys, "--parameters", "1e6", "--probe", file, "--ranks", "8", *COMMON)

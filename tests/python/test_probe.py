@@ -70,8 +70,17 @@ def free_port() -> str:
 
 
 def test_probe_under_mpirun():
+    # Ranks of one machine, so that it need not be told where the first one is.
+    options = ("--allow-run-as-root", "--oversubscribe", "-x", f"MASTER_PORT={free_port()}")
+    probe = (sys.executable, "-m", "tidegate", "probe", "--json", "-")
+    done = launched("mpirun", "-n", "2", *options, *probe)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranks"] == 2  # and only one rank speaks
+
+
+def test_probe_under_slurm():
+    """What srun sets, without a cluster."""
     port = free_port()
-    ranks = [("OMPI_COMM_WORLD_RANK", rank) for rank in (0, 1)]
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tidegate", "probe", "--json", "-"],
@@ -79,14 +88,15 @@ def test_probe_under_mpirun():
                 **{k: v for k, v in os.environ.items() if k not in ("RANK", "MASTER_ADDR")},
                 "GLOO_SOCKET_IFNAME": "lo",
                 "MASTER_PORT": port,
-                name: str(rank),
-                "OMPI_COMM_WORLD_SIZE": "2",
-                "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+                "SLURM_PROCID": str(rank),
+                "SLURM_NTASKS": "2",
+                "SLURM_LOCALID": str(rank),
+                "SLURM_NTASKS_PER_NODE": "2",
             },
             stdout=subprocess.PIPE,
             text=True,
         )
-        for name, rank in ranks
+        for rank in (0, 1)
     ]
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
@@ -102,17 +112,35 @@ def test_probe_under_mpirun():
             {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"},
             "mpirun -x MASTER_ADDR=10.0.0.1",
         ),
+        ({"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "say rank 'x' of '2', MASTER_PORT"),
+        ({"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "ranks count from 0"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "70000"},
+            "unset what an earlier job has left",
+        ),
     ],
 )
 def test_probe_without_a_launcher_says_how_to_start_it(capsys, monkeypatch, environment, advice):
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     # What the command sets for torch must not outlive the test.
     monkeypatch.setattr(os, "environ", os.environ.copy())
     assert cli.main(["probe"]) == 2
-    assert advice in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert advice in err
+    assert err.count("\n") == 1
+
+
+def test_a_rank_that_meets_nobody_says_where_it_waited(capsys, monkeypatch):
+    told = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29473"}
+    monkeypatch.setattr(os, "environ", {**os.environ, **told})
+    monkeypatch.setattr("tidegate.probe.TIMEOUT", 1.0)
+    assert cli.main(["probe"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("tidegate probe: rank 1 of 2 did not meet the others at 127.0.0.1:29473")
+    assert err.count("\n") == 1
 
 
 def trained_with(rank, ranks, options):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from made_trace import in_brief
 from ranks import results
 from small_task import record
 from training import attach, batches, mlp, sgd, train, wrap
@@ -114,6 +115,38 @@ def test_replay_repeats_a_run_that_went_back_to_a_snapshot(capsys, trace):
     cluster.run(9)
     assert said(capsys, "replay", trace)[0] == 0
     assert "the job went on from a checkpoint" in said(capsys, "explain", trace)[1]
+
+
+@pytest.mark.parametrize("name", ["auto", "class", "accordion"])
+def test_steps_in_brief_tell_the_same(capsys, tmp_path, trace, name):
+    options = dict(POLICIES[name])
+    if schedule := options.pop("schedule", None):
+        options["link"] = _core.LinkSchedule.from_text(schedule)
+    record(trace, **options)
+    brief = tmp_path / "brief.jsonl"
+    brief.write_text(in_brief(trace.read_text(), first=2))
+    code, out, err = said(capsys, "replay", brief)
+    assert (code, err) == (0, "")
+    assert "decisions repeated: 24 steps" in out
+
+    full = [_core.read_trace(str(path)) for path in (trace, brief)]
+    assert [each["brief"] for each in full[1]["steps"]] == [False] * 2 + [True] * 22
+    for one, other in zip(*(each["steps"] for each in full), strict=True):
+        for step in (one, other):
+            step.pop("brief")
+            for bucket in step["buckets"]:
+                for lost in ("bytes_sent", "compress_seconds", "wire_seconds", "decode_seconds"):
+                    bucket.pop(lost)
+        assert other.pop("backlog") == pytest.approx(one.pop("backlog"))
+        assert (other.pop("kept") or 0) == pytest.approx(one.pop("kept") or 0)
+        assert other == one
+
+    assert "in brief" not in said(capsys, "explain", trace)[1]
+    assert "22 of 24 steps are written in brief" in said(capsys, "explain", brief)[1]
+    page = tmp_path / "page.html"
+    for path in (trace, brief):
+        assert said(capsys, "report", path, "--output", page, "--quiet") == (0, "", "")
+        assert ("steps are written in brief" in page.read_text()) == (path == brief)
 
 
 def test_replay_tells_the_first_differences(capsys, trace):
@@ -239,6 +272,18 @@ def test_decisions_by_times_that_were_really_measured_repeat(capsys, trace, poli
     code, out, err = said(capsys, "replay", trace)
     assert (code, err) == (0, "")
     assert "decisions repeated: 20 steps" in out
+
+
+@pytest.mark.parametrize("command", ["explain", "replay"])
+def test_quiet_shows_nothing(capsys, trace, tmp_path, command):
+    record(trace, **POLICIES["schedule"])
+    file = tmp_path / "told.json"
+    assert said(capsys, command, trace, "--quiet", "--json", file) == (0, "", "")
+    assert json.loads(file.read_text())["v"] == 1
+    if command == "replay":
+        lines = trace.read_text().replace('"ratio":0.5', '"ratio":0.25')
+        trace.write_text(lines)
+        assert said(capsys, command, trace, "--quiet") == (1, "", "")
 
 
 def test_explain_tells_the_story(capsys, trace):

@@ -82,12 +82,22 @@ def test_examples_train_and_go_on(framework, example, launch, checkpoint, tmp_pa
         assert (tmp_path / checkpoint).exists()
 
 
-def test_the_example_for_ddp_trains():
+def losses_of(output: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"epoch \d loss ([\d.]+)", output)]
+
+
+def test_the_example_for_ddp_is_a_script_that_trains_and_three_lines(tmp_path):
     script = ROOT / "examples/ddp_train.py"
-    assert script.read_text().count("# added\n") == 3
-    output = torchrun(script)
-    losses = [float(loss) for loss in re.findall(r"epoch \d loss ([\d.]+)", output)]
-    assert len(losses) == 5 and losses[-1] < 0.2
+    lines = script.read_text().splitlines(keepends=True)
+    before = [line for line in lines if not line.endswith("# added\n")]
+    assert len(lines) - len(before) == 3
+    assert "tidegate" not in "".join(before)
+    assert 35 <= len(before) <= 45  # forty, as the text says
+    original = tmp_path / "original.py"
+    original.write_text("".join(before))
+    plain, output = losses_of(torchrun(original)), torchrun(script)
+    assert len(plain) == len(losses_of(output)) == 5
+    assert plain[-1] < 0.2 and losses_of(output)[-1] < 0.2
     assert steps_of(output) == [5 * STEPS] * RANKS
 
 

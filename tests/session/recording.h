@@ -71,10 +71,17 @@ class Curious : public Policy {
 struct Recording {
   std::ostringstream lines;
   std::vector<std::string> seen;
+  std::vector<std::string> done;  // with the buckets of a step, by step
 };
 
+inline std::string in_words(const Choice& choice, std::size_t elements) {
+  return concat(elements, " elements: ", describe(choice), "; ");
+}
+
 // A job of two ranks in modelled time whose buckets change after the first step, as DDP's do.
-inline void record(Recording& recording, int steps, TraceFile* file = nullptr) {
+// `writing` = what a line of the trace takes, in this time.
+inline void record(Recording& recording, int steps, TraceFile* file = nullptr,
+                   Seconds writing = Seconds(0)) {
   const auto clock = std::make_shared<ModelledClock>();
   std::vector<std::string> of_rank_1;
   std::vector<std::unique_ptr<Session>> sessions;
@@ -85,8 +92,9 @@ inline void record(Recording& recording, int steps, TraceFile* file = nullptr) {
       return std::make_unique<Curious>(rank == 0 ? recording.seen : of_rank_1);
     };
     if (rank == 0) {
-      settings.trace = [&, file](std::string_view line) {
+      settings.trace = [&, file, clock, writing](std::string_view line) {
         recording.lines << line << '\n';
+        clock->advance(writing);
         if (file) file->write(line);
       };
       if (file) settings.turn_trace_over = [file] { return file->turn_over(); };
@@ -130,6 +138,10 @@ inline void record(Recording& recording, int steps, TraceFile* file = nullptr) {
       }
     }
     job.finish_step(network, Seconds(0.02));
+    std::string& done = recording.done.emplace_back();
+    for (const BucketFigures& bucket : sessions[0]->last_step().buckets) {
+      done += in_words(bucket.choice, bucket.elements);
+    }
   }
   sessions[0]->note_end();
   EXPECT_EQ(recording.seen, of_rank_1);

@@ -29,7 +29,7 @@ TEST(Repeat, APolicyMeetsTheSameBitsAgain) {
   // The recording would not show a lost bit if it held nothing.
   const std::string all = recording.lines.str();
   for (const char* input : {"\"resumed\":{\"sum\":", "\"statistics\":{", "\"network\":{",
-                            "\"window\":{", "\"speeds\":{", "\"magnitudes\":["}) {
+                            "\"window\":{", "\"speeds\":{", "\"magnitudes\":\""}) {
     EXPECT_NE(all.find(input), std::string::npos) << input;
   }
 }
@@ -73,6 +73,37 @@ TEST(Repeat, ATraceWithoutInputsCannotBeRepeated) {
   const auto policy = make_policy("fixed", {{"method", "dense"}});
   EXPECT_TRUE(fails(Fault::config, [&] { repeat(trace, *policy, "fixed", [](const Repeated&) {}); },
                     {"record the run again"}));
+}
+
+// Writing takes far longer than it may, so that most steps are written in brief.
+TEST(Repeat, StepsInBriefRepeatBitForBitAndTellWhatWasDone) {
+  Recording recording;
+  record(recording, 40, nullptr, Seconds(0.001));
+  TraceReader trace = reader(recording.lines.str());
+  std::vector<std::string> again;
+  Curious policy(again);
+  const Repetition repetition = repeat(trace, policy, "curious", [](const Repeated&) {});
+  EXPECT_EQ(again, recording.seen);
+  EXPECT_EQ(repetition.steps, 40);
+  EXPECT_EQ(repetition.different, 0);
+
+  TraceReader once_more = reader(recording.lines.str());
+  std::vector<std::string> done;
+  int brief = 0;
+  while (const TracedStep* step = once_more.next()) {
+    brief += step->brief ? 1 : 0;
+    EXPECT_EQ(step->moments.empty(), step->brief);
+    EXPECT_GT(step->gradient_energy, 0);
+    EXPECT_GT(step->bytes_sent, 0);
+    std::string& words = done.emplace_back();
+    for (const TracedBucket& bucket : step->buckets) {
+      words += in_words(*bucket.choice, bucket.elements);
+      EXPECT_EQ(elements_of(bucket.layers), bucket.elements);
+    }
+  }
+  EXPECT_EQ(done, recording.done);
+  EXPECT_GT(brief, 10);
+  EXPECT_LT(brief, 40);
 }
 
 }  // namespace

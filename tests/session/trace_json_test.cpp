@@ -76,6 +76,12 @@ Statistics there_and_back(const Statistics& statistics) {
                          static_cast<int>(statistics.ranks.size()));
 }
 
+Json as_in_a_trace(const Statistics& statistics) {
+  std::string line;
+  write(statistics, line);
+  return Json::parse(line);
+}
+
 TEST(TraceJson, RecordsComeBackBitForBit) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     const Statistics statistics{.step = 7, .ranks = {any_record(seed), Record{.step = 7}}};
@@ -85,6 +91,11 @@ TEST(TraceJson, RecordsComeBackBitForBit) {
       EXPECT_EQ(std::memcmp(&again.ranks[rank], &statistics.ranks[rank], sizeof(Record)), 0)
           << seed << ": " << to_json(statistics).dump() << "\n"
           << to_json(again).dump();
+    }
+    const Statistics traced = statistics_from(as_in_a_trace(statistics), 2);
+    for (std::size_t rank : {0u, 1u}) {
+      EXPECT_EQ(std::memcmp(&traced.ranks[rank], &statistics.ranks[rank], sizeof(Record)), 0)
+          << as_in_a_trace(statistics).dump();
     }
   }
 }
@@ -96,6 +107,22 @@ TEST(TraceJson, WhatIsNoNumberComesBackToo) {
   const Record again = there_and_back(statistics).ranks[0];
   EXPECT_TRUE(std::isnan(again.gradient_energy));
   EXPECT_EQ(again.sent_energy, -std::numeric_limits<double>::infinity());
+}
+
+TEST(TraceJson, ListsOfNumbersAreReadAndWrittenAsBits) {
+  const Json old = Json::parse(R"({"step":0,"ranks":[{"wire_slots":[0.5,0.25],
+      "transfers":["inf",1.5],"magnitudes":[[3,2,0.125]],"gradient_sketch":[7,65535]}]})");
+  const Record record = statistics_from(old, 1).ranks[0];
+  EXPECT_EQ(record.wire_slots[1], 0.25f);
+  EXPECT_EQ(record.transfer_seconds[0], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(record.magnitudes.counts[3], 2);
+  EXPECT_EQ(record.magnitudes.energies[3], 0.125f);
+  EXPECT_EQ(record.gradient_sketch[1], 65535);
+  const Json now = as_in_a_trace({.step = 0, .ranks = {record}})["ranks"][0];
+  EXPECT_EQ(now["wire_slots"], "3f0000003e800000");
+  EXPECT_EQ(now["transfers"], "7f8000003fc00000");
+  EXPECT_EQ(now["magnitudes"], "03400000003e000000");
+  EXPECT_EQ(now["gradient_sketch"], "0007ffff");
 }
 
 TEST(TraceJson, EveryMethodsChoicesComeBack) {
@@ -126,6 +153,13 @@ TEST(TraceJson, NumbersThatCannotBeAreRefused) {
   EXPECT_TRUE(fails(Fault::config, with(R"({"buckets":18446744073709551615})"), {"buckets"}));
   EXPECT_TRUE(fails(Fault::config, with(R"({"magnitudes":[[192,1,1]]})"), {"magnitudes"}));
   EXPECT_TRUE(fails(Fault::config, with(R"({"gradient_sketch":[65536]})"), {"gradient_sketch"}));
+  EXPECT_TRUE(fails(Fault::config, with(R"({"wire_slots":"7f800000"})"), {"not finite"}));
+  EXPECT_TRUE(fails(Fault::config, with(R"({"wire_slots":"7f80"})"), {"8 hexadecimal digits"}));
+  EXPECT_TRUE(fails(Fault::config, with(R"({"wire_slots":"7f80000g"})"), {"8 hexadecimal digits"}));
+  EXPECT_TRUE(fails(Fault::config, with(R"({"magnitudes":"c00000000000000000"})"), {"no bin 192"}));
+  EXPECT_TRUE(fails(Fault::config, with(R"({"magnitudes":"03"})"), {"8 hexadecimal digits"}));
+  const std::string long_text = R"({"transfers":")" + std::string(8 * 65, '0') + "\"}";
+  EXPECT_TRUE(fails(Fault::config, with(long_text.c_str()), {"transfers", "more than 64"}));
   EXPECT_TRUE(fails(Fault::config, with("{},{}"), {"ranks"}));
 }
 

@@ -165,6 +165,22 @@ TEST(Trace, AStepHoldsWhatItsPolicyWasTold) {
   EXPECT_EQ(event["rate_scale"], 1.5);
 }
 
+TEST(Trace, AStepInBriefHasSumsInsteadOfBuckets) {
+  StepFigures figures = figures_of_one_step();
+  figures.record.gradient_energy = 3;
+  figures.record.sent_energy = kNan;
+  const std::string inputs = R"({"network_changes":2})";
+  const Json event = parse(step_event(figures, inputs, {}, {}, Detail::brief), "step", 7);
+  EXPECT_EQ(event["brief"], true);
+  EXPECT_EQ(event["gradient_energy"], 3);
+  EXPECT_TRUE(event["sent_energy"].is_null());
+  EXPECT_EQ(event["bytes_sent"], 160);
+  EXPECT_DOUBLE_EQ(event["ms"]["wire"], 2);
+  EXPECT_EQ(event["inputs"]["network_changes"], 2);
+  EXPECT_FALSE(event.contains("buckets"));
+  EXPECT_FALSE(event.contains("moments"));
+}
+
 TEST(Trace, AFaultKeepsItsTextEvenIfItIsNotUtf8) {
   const Json event = parse(fault_event(9, "peer", "rank 3 \xff\n lost"), "fault", 9);
   EXPECT_EQ(event["fault"], "peer");
@@ -175,6 +191,12 @@ TEST(Trace, TheEndSaysHowMuchWasSent) {
   const Json event = parse(end_event(100, 12.5, 1000), "end", 100);
   EXPECT_EQ(event["bytes_sent"], 12.5);
   EXPECT_EQ(event["dense_bytes"], 1000);
+  EXPECT_FALSE(event.contains("trace"));
+}
+
+TEST(Trace, TheEndSaysWhatWritingTook) {
+  const Json event = parse(end_event(100, 12.5, 1000, TraceCost{0.5, 30}), "end", 100);
+  EXPECT_EQ(event["trace"], (Json{{"ms", 500}, {"brief_steps", 30}}));
 }
 
 // --- what a session writes ---
@@ -254,6 +276,9 @@ TEST_F(SessionTrace, TheMomentsOfAStepTellItsStory) {
   session.complete(first);
   now_ += 3'000'000;
   session.complete(second);
+  EXPECT_TRUE(of_kind("step").empty());  // training waits for buckets, and not for the trace
+  while (session.next()) {               // the statistics of the step go before what is said of it
+  }
   EXPECT_EQ(of_kind("step").at(0)["moments"], Json::parse(R"([
     [0.0, "ready", 0, 0], [0.0, "issue", 0, 1],
     [2.0, "ready", 1, 0], [2.0, "issue", 1, 1],
@@ -272,6 +297,8 @@ TEST_F(SessionTrace, MomentsAreInOrderEvenIfABucketIsHandedOverLate) {
   const Ticket second = *session.next();
   session.complete(first);
   session.complete(second);
+  while (session.next()) {  // the statistics of the step go before what is said of it
+  }
   std::vector<double> times;
   const Json step = of_kind("step").at(0);
   for (const Json& moment : step["moments"]) times.push_back(moment[0]);

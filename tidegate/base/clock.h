@@ -10,5 +10,7 @@ namespace tidegate {
 // Nanoseconds on a monotonic clock.
 using Clock = std::function<std::int64_t()>;
 std::int64_t monotonic_nanoseconds();
+// That the calling thread has computed; waiting does not count.
+std::int64_t computed_by_this_thread();
 
 }  // namespace tidegate

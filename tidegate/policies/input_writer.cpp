@@ -2,6 +2,7 @@
 #include "tidegate/policies/input_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
@@ -48,7 +49,7 @@ void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed
     if (now.times) now.times->remember(times);
     add(told_, "times", to_json(Notes{{"times", times}}));
   }
-  if (now.fresh && now.statistics) add(told_, "statistics", *now.statistics);
+  fresh_ = now.fresh ? now.statistics : nullptr;
   if (now.network && !(network_ && equal(*network_, *now.network))) {
     network_ = *now.network;
     add(told_, "network", to_json(*network_));
@@ -86,6 +87,7 @@ void InputWriter::ask(const Question& question) {
 }
 
 std::string InputWriter::take() {
+  if (fresh_) add(told_, "statistics", *std::exchange(fresh_, nullptr));
   if (!asked_.empty()) told_ += concat(told_.empty() ? "" : ",", "\"asked\":{", asked_, "}");
   asked_.clear();
   return told_.empty() ? "" : concat("{", std::exchange(told_, {}), "}");

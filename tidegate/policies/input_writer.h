@@ -14,7 +14,8 @@ namespace tidegate {
 
 class InputWriter {
  public:
-  // At the beginning of a step. `resumed` = what the policy was made to recall just before it.
+  // At the beginning of a step. `resumed` = what the policy was made to recall just before it. The
+  // statistics must last until take(): they are long, and are written there.
   void tell(const Situation& now, const std::optional<Notes>& resumed);
   // The layers of a bucket it is asked about.
   void ask(const Question& question);
@@ -25,6 +26,7 @@ class InputWriter {
 
  private:
   std::string told_;  // members of the object
+  const Statistics* fresh_ = nullptr;
   std::string asked_;
   std::optional<Network> network_;
   std::int64_t network_changes_ = 0;

@@ -2,7 +2,11 @@
 #include "tidegate/policies/trace_json.h"
 
 #include <array>
+#include <bit>
+#include <charconv>
 #include <cmath>
+#include <concepts>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -61,41 +65,64 @@ static_assert(sizeof(Record) ==
                   sizeof(Record::magnitudes) + kSlotFields.size() * sizeof(Slots) +
                   sizeof(Record::transfer_seconds) + kSketchFields.size() * sizeof(Sketch));
 
+// Several hundred numbers of a record are read by programs only. In a trace they are the
+// hexadecimal digits of their bits, one behind the other: in decimal they would take longer than
+// all the rest of it. Checkpoints, which are of an older date, have lists of numbers. Both are
+// read.
+enum class Form { numbers, bits };
+
+std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
+std::uint16_t bits_of(std::uint16_t value) { return value; }
+
 // Without the zeros at its end.
 template <typename Value, std::size_t size>
-void write(const std::array<Value, size>& values, Text& text) {
+void write(const std::array<Value, size>& values, Form form, Text& text) {
   std::size_t used = size;
   while (used > 0 && values[used - 1] == Value{}) --used;
-  text << "[";
+  text << (form == Form::bits ? "\"" : "[");
   for (std::size_t i = 0; i < used; ++i) {
-    if (i > 0) text << ",";
-    text.exactly(values[i]);
+    if (form == Form::bits) {
+      text.hexadecimal(bits_of(values[i]));
+    } else {
+      text << (i > 0 ? "," : "");
+      text.exactly(values[i]);
+    }
   }
-  text << "]";
+  text << (form == Form::bits ? "\"" : "]");
 }
-void write(double value, Text& text) { text.exactly(value); }
-void write(std::uint64_t value, Text& text) { text.exactly(value); }
+void write(double value, Form, Text& text) { text.exactly(value); }
+void write(std::uint64_t value, Form, Text& text) { text.exactly(value); }
 
-// Bins that are not empty, as [number, count, energy].
-void write(const Histogram& histogram, Text& text) {
-  std::string_view before = "[";
+// Bins that are not empty: number, count, energy.
+void write(const Histogram& histogram, Form form, Text& text) {
+  std::string_view before = form == Form::bits ? "\"" : "[";
+  static_assert(Histogram::kBins <= 256);
   for (std::size_t bin = 0; bin < Histogram::kBins; ++bin) {
-    if (histogram.counts[bin] == 0 && histogram.energies[bin] == 0) continue;
-    text << std::exchange(before, ",") << "[" << bin << ",";
-    text.exactly(histogram.counts[bin]) << ",";
-    text.exactly(histogram.energies[bin]) << "]";
+    const float count = histogram.counts[bin];
+    const float energy = histogram.energies[bin];
+    if (count == 0 && energy == 0) continue;
+    text << std::exchange(before, form == Form::bits ? "" : ",");
+    if (form == Form::bits) {
+      text.hexadecimal(static_cast<std::uint8_t>(bin))
+          .hexadecimal(bits_of(count))
+          .hexadecimal(bits_of(energy));
+    } else {
+      text << "[" << bin << ",";
+      text.exactly(count) << ",";
+      text.exactly(energy) << "]";
+    }
   }
-  text << "]";
+  text << (form == Form::bits ? "\"" : "]");
 }
 
 // Members that are as in every new record are left out.
-void write(const Record& record, Text& text) {
+void write(const Record& record, Form form, Text& text) {
   static const Record standard;
   std::string_view before = "{\"";
   const auto add = [&](std::string_view name, const auto& value, const auto& usual) {
     if (value == usual) return;
     text << std::exchange(before, ",\"") << name << "\":";
-    write(value, text);
+    write(value, form, text);
   };
   const auto add_all = [&](const auto& fields) {
     for (const auto& [name, field] : fields) add(name, record.*field, standard.*field);
@@ -110,7 +137,7 @@ void write(const Record& record, Text& text) {
   if (magnitudes.counts != standard.magnitudes.counts ||
       magnitudes.energies != standard.magnitudes.energies) {
     text << std::exchange(before, ",\"") << "magnitudes\":";
-    write(magnitudes, text);
+    write(magnitudes, form, text);
   }
   text << (before == ",\"" ? "}" : "{}");
 }
@@ -123,22 +150,93 @@ float float_from(const Json& json, std::string_view what, bool may_be_infinite) 
   return static_cast<float>(value);
 }
 
+float checked(float value, std::string_view what, bool may_be_infinite) {
+  if (!may_be_infinite && !std::isfinite(value))
+    fail(Fault::config, "\"", what, "\" is not finite");
+  return value;
+}
+
+// What write() has put one behind the other.
+class BitsReader {
+ public:
+  BitsReader(const Json& json, std::string_view what)
+      : text_(trace::text(json, what)), what_(what) {}
+
+  bool done() const { return at_ == text_.size(); }
+  template <std::unsigned_integral Bits>
+  Bits next() {
+    Bits bits = 0;
+    const char* begin = text_.data() + at_;
+    const char* end = begin + 2 * sizeof(Bits);
+    const bool there = text_.size() - at_ >= 2 * sizeof(Bits);
+    if (!there || std::from_chars(begin, end, bits, 16).ptr != end) {
+      fail(Fault::config, "\"", what_, "\" is not made of ", 2 * sizeof(Bits),
+           " hexadecimal digits for each number");
+    }
+    at_ += 2 * sizeof(Bits);
+    return bits;
+  }
+  void read(float& value, bool may_be_infinite) {
+    value = checked(std::bit_cast<float>(next<std::uint32_t>()), what_, may_be_infinite);
+  }
+  template <typename Value>
+  void check_room(std::size_t size) const {
+    if (text_.size() > 2 * sizeof(Value) * size) {
+      fail(Fault::config, "\"", what_, "\" holds more than ", size, " numbers");
+    }
+  }
+
+ private:
+  const std::string text_;
+  const std::string_view what_;
+  std::size_t at_ = 0;
+};
+
 template <std::size_t size>
 void read(const Json& json, std::string_view what, bool may_be_infinite,
           std::array<float, size>& values) {
   std::size_t i = 0;
+  if (json.is_string()) {
+    BitsReader bits(json, what);
+    bits.check_room<float>(size);
+    while (!bits.done()) bits.read(values[i++], may_be_infinite);
+    return;
+  }
   for (const Json& each : array(json, what, size)) {
     values[i++] = float_from(each, what, may_be_infinite);
   }
 }
 
+void read(const Json& json, std::string_view what, Sketch& values) {
+  std::size_t i = 0;
+  if (json.is_string()) {
+    BitsReader bits(json, what);
+    bits.check_room<std::uint16_t>(values.size());
+    while (!bits.done()) values[i++] = bits.next<std::uint16_t>();
+    return;
+  }
+  for (const Json& each : array(json, what, values.size())) {
+    values[i++] = static_cast<std::uint16_t>(whole(each, what, 0, 0xFFFF));
+  }
+}
+
 Histogram histogram_from(const Json& json) {
   constexpr std::string_view kName = "magnitudes";
+  constexpr auto kLast = static_cast<std::int64_t>(Histogram::kBins) - 1;
   Histogram histogram;
+  if (json.is_string()) {
+    BitsReader bits(json, kName);
+    while (!bits.done()) {
+      const std::size_t at = bits.next<std::uint8_t>();
+      if (at > kLast) fail(Fault::config, "\"", kName, "\": there is no bin ", at);
+      bits.read(histogram.counts[at], true);
+      bits.read(histogram.energies[at], true);
+    }
+    return histogram;
+  }
   for (const Json& bin : array(json, kName, Histogram::kBins)) {
     if (array(bin, kName, 3).size() != 3) fail(Fault::config, "\"magnitudes\": a bin is no triple");
-    const auto at = static_cast<std::size_t>(
-        whole(bin[0], kName, 0, static_cast<std::int64_t>(Histogram::kBins) - 1));
+    const auto at = static_cast<std::size_t>(whole(bin[0], kName, 0, kLast));
     histogram.counts[at] = float_from(bin[1], kName, true);
     histogram.energies[at] = float_from(bin[2], kName, true);
   }
@@ -163,12 +261,7 @@ Record record_from(const Json& json, std::int64_t step) {
     if (const Json* found = find(json, name)) read(*found, name, false, record.*field);
   }
   for (const auto& [name, field] : kSketchFields) {
-    const Json* found = find(json, name);
-    if (!found) continue;
-    std::size_t i = 0;
-    for (const Json& each : array(*found, name, kSketchBuckets)) {
-      (record.*field)[i++] = static_cast<std::uint16_t>(whole(each, name, 0, 0xFFFF));
-    }
+    if (const Json* found = find(json, name)) read(*found, name, record.*field);
   }
   if (const Json* found = find(json, "transfers")) {
     read(*found, "transfers", true, record.transfer_seconds);
@@ -202,19 +295,25 @@ Json to_json(const Choice& choice) {
   return json;
 }
 
-void write(const Statistics& statistics, std::string& line) {
+namespace {
+
+void write(const Statistics& statistics, Form form, std::string& line) {
   Text text(line);
   text << "{\"step\":" << statistics.step << ",\"ranks\":[";
   for (std::size_t rank = 0; rank < statistics.ranks.size(); ++rank) {
     if (rank > 0) text << ",";
-    write(statistics.ranks[rank], text);
+    write(statistics.ranks[rank], form, text);
   }
   text << "]}";
 }
 
+}  // namespace
+
+void write(const Statistics& statistics, std::string& line) { write(statistics, Form::bits, line); }
+
 Json to_json(const Statistics& statistics) {
   std::string line;
-  write(statistics, line);
+  write(statistics, Form::numbers, line);
   return Json::parse(line);
 }
 

@@ -21,7 +21,7 @@ inline constexpr int kVersion = 1;
 Json to_json(double number);
 Json to_json(const Choice& choice);  // "open_route" if its route is still to be settled
 Json to_json(const Statistics& statistics);
-void write(const Statistics& statistics, std::string& line);  // the same, sooner
+void write(const Statistics& statistics, std::string& line);  // sooner, and for programs only
 Json to_json(const Network& network);
 Json to_json(const Window& window);
 Json to_json(const CodecSpeeds& speeds);

@@ -166,8 +166,13 @@ std::unique_ptr<TraceReader::Line> TraceReader::next_line() {
       faults_.push_back({line->step, text(member(line->json, "fault"), "fault"),
                          text(member(line->json, "text"), "text")});
     } else if (line->kind == "end") {
-      end_ = {line->step, finite(member(line->json, "bytes_sent"), "bytes_sent"),
-              finite(member(line->json, "dense_bytes"), "dense_bytes")};
+      end_ = {line->step,
+              finite(member(line->json, "bytes_sent"), "bytes_sent"),
+              finite(member(line->json, "dense_bytes"), "dense_bytes"),
+              {}};
+      if (const Json* cost = find(line->json, "trace")) {
+        end_->trace_seconds = milliseconds(*cost, "ms");
+      }
     } else {
       fail(Fault::config, "unknown kind \"", line->kind, "\"");
     }
@@ -350,8 +355,37 @@ void TraceReader::read_step(const Line& line) {
   step_.bytes_sent = finite(member(json, "bytes_sent"), "bytes_sent");
   const Json& all_finite = member(json, "finite");
   if (!all_finite.is_null()) step_.finite = trace::yes(all_finite, "finite");
+  const Json* brief = find(json, "brief");
+  step_.brief = brief && trace::yes(*brief, "brief");
+  if (step_.brief) {
+    read_briefly(line);
+    return;
+  }
   read_buckets(line);
   read_moments(line);
+  known_buckets_ = step_.buckets;
+}
+
+// The buckets as they are known, and what was decided about them since.
+void TraceReader::read_briefly(const Line& line) {
+  step_.gradient_energy = energy(line.json, "gradient_energy");
+  step_.sent_energy = energy(line.json, "sent_energy");
+  step_.residual_energy = energy(line.json, "residual_energy");
+  for (const TracedDecision& decision : step_.decisions) {
+    const auto bucket = static_cast<std::size_t>(decision.bucket);
+    if (bucket >= known_buckets_.size()) {
+      fail(Fault::config, "a step in brief follows a decision about bucket ", bucket,
+           ", but no step in full that has it");
+    }
+    known_buckets_[bucket].choice = decision.settled;
+  }
+  for (std::size_t i = 0; i < known_buckets_.size(); ++i) {
+    TracedBucket& known = known_buckets_[i];
+    const auto layers = layers_.find(static_cast<int>(i));
+    if (known.choice && layers != layers_.end()) known.layers = layers->second;
+    known.bytes_sent = known.compress_seconds = known.wire_seconds = known.decode_seconds = 0;
+  }
+  step_.buckets = known_buckets_;
 }
 
 void TraceReader::read_moments(const Line& line) {

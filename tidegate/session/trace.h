@@ -82,19 +82,33 @@ struct NextStep {
   int batches = 1;
   double rate_scale = 1;
 };
+// In brief, a step is written without its buckets and moments, which are many: how many buckets
+// there are and what each holds is as in the step before, what is done with them says the last
+// decision about each.
+enum class Detail { full, brief };
 // `critical` = the share of the model that is, as the policy sees it.
 std::string step_event(const StepFigures& figures, std::string_view inputs = {},
-                       const NextStep& next = {}, std::optional<double> critical = {});
+                       const NextStep& next = {}, std::optional<double> critical = {},
+                       Detail detail = Detail::full);
+// What a person would look at to understand decisions: the same for all of one step.
+std::string seen_by_all(const Situation& now);
 // `settled` = what is done: the policy's choice with its route settled, or dense if the user
-// excludes every layer of the bucket.
+// excludes every layer of the bucket. `seen` = seen_by_all(question.now), if it is there already.
 std::string decision_event(const Question& question, const Decision& decision,
-                           const Choice& settled, bool excluded = false);
+                           const Choice& settled, bool excluded = false,
+                           std::string_view seen = {});
 // The network has changed: what decisions follow from now on.
 std::string network_event(std::int64_t step, const Network& network, std::string_view reason);
 // What the user had to say of a step, such as its loss.
 using UserFigures = std::map<std::string, double>;
 std::string log_event(std::int64_t step, const UserFigures& figures);
 std::string fault_event(std::int64_t step, std::string_view kind, std::string_view text);
-std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes);
+// What writing the trace took, and in how many steps details were left out for it.
+struct TraceCost {
+  double seconds = 0;
+  std::int64_t brief_steps = 0;
+};
+std::string end_event(std::int64_t steps, double bytes_sent, double dense_bytes,
+                      std::optional<TraceCost> cost = {});
 
 }  // namespace tidegate
