@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for word in argv:
             if not is_text(word):
-                parser.error(f"{word!r} is not UTF-8 text")
+                parser.error(f"{word!r} is not UTF-8 text without zero bytes")
         arguments, unknown = parser.parse_known_args(argv)
         if unknown:
             whose = parsers_of(parser).get(arguments.command, parser)
@@ -78,10 +78,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def is_text(word: str) -> bool:
-    """Whether it came in as UTF-8; Python keeps other bytes in words that nothing else can read."""
+    """Whether it came in as UTF-8, which can be the name of a file; Python keeps other bytes in words
+    that nothing else can read."""
     try:
-        word.encode()
-        return True
+        return b"\0" not in word.encode()
     except UnicodeEncodeError:
         return False
 

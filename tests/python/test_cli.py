@@ -39,6 +39,13 @@ def test_the_help_of_a_command_has_an_example(capsys, command):
     assert f"tidegate {command}" in out[out.index("Example") :]
 
 
+@pytest.mark.parametrize("word", ["a\0b", "\udcff"])
+def test_words_that_cannot_be_names_are_told(capsys, word):
+    code, out, err = said(capsys, "plan", "--shapes", word)
+    assert (code, out) == (2, "")
+    assert "is not UTF-8 text without zero bytes" in err
+
+
 def test_version(capsys):
     assert said(capsys, "--version") == (0, f"tidegate {tidegate.__version__}\n", "")
 
