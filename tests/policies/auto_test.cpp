@@ -8,6 +8,7 @@
 #include "tests/expect_error.h"
 #include "tests/policies/pretended_job.h"
 #include "tidegate/base/error.h"
+#include "tidegate/compressors/candidates.h"
 
 namespace tidegate::auto_test {
 namespace {
@@ -113,6 +114,56 @@ TEST(Auto, MovesAtMostAFactorOfTwoAtOnceWhileSomethingWaits) {
     before = choice;
   }
   EXPECT_GE(levels.size(), 4u);  // it does go far
+}
+
+TEST(Auto, MovesUpByAtMostAFactorOfTwoAtOnceTooWhileSomethingWaits) {
+  PretendedJob job("5mbit,1ms");
+  job.backlog = [](const Choice& choice) { return 2e-3 / choice.ratio; };
+  for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+    const bool too_slow = choice.method->level != Level::ratio && choice.method->error_feedback;
+    job.speeds[describe(choice)] =
+        CodecSpeed(choice.route, CodecSpeed::Figures{too_slow ? 1e-3 : 1e-11, 0, 0, 0});
+  }
+  const auto policy = sgd();
+  Choice before = job.run(*policy, 800).choices.back();
+  ASSERT_EQ(before.method->level, Level::ratio);
+  const double lowest = before.ratio;
+  ASSERT_LE(lowest, 0.1 / 8);
+  // Much faster: what is milder costs next to nothing.
+  job.link = parse_link("250mbit,1ms");
+  ++job.network_changes;
+  double highest = lowest;
+  for (int i = 0; i < 400; ++i) {
+    const Choice choice = job.step(*policy).choices.back();
+    if (choice.method->level == Level::ratio && before.method->level == Level::ratio) {
+      EXPECT_LE(choice.ratio, 2 * before.ratio) << i;
+      EXPECT_GE(choice.ratio, before.ratio / 2) << i;
+      highest = std::max(highest, choice.ratio);
+    }
+    before = choice;
+  }
+  EXPECT_GE(highest, 4 * lowest);  // it does move, more than once
+}
+
+TEST(Auto, LeavesWholeGradientsForAnyLevelAtOnce) {
+  const auto first_after = [](const char* link) {
+    PretendedJob job(link);
+    job.backlog = [](const Choice&) { return 1e-4; };
+    const auto policy = sgd({{"goal", "time-to-target"}, {"patience", "1e6"}});
+    Choice before = job.run(*policy, 100).choices.back();
+    job.link = parse_link("5mbit,10us");
+    ++job.network_changes;
+    return std::pair(before, job.step(*policy).choices.back());
+  };
+  const auto [dense, after_dense] = first_after("100gbit,10us");
+  ASSERT_EQ(dense.method->name, "dense");
+  EXPECT_EQ(after_dense.method->level, Level::ratio);
+  EXPECT_LE(after_dense.ratio, 0.1 / 8);
+  // Where something waits already it is not so.
+  const auto [int4, after_int4] = first_after("2gbit,10us");
+  ASSERT_TRUE(int4.method->error_feedback) << describe(int4);
+  EXPECT_TRUE(after_int4.method->level != Level::ratio || after_int4.ratio >= 0.1 / 2)
+      << describe(int4) << " -> " << describe(after_int4);
 }
 
 // The steps in which it chose anew.
@@ -386,41 +437,57 @@ TEST(Auto, IsNotMisledByHostileRecords) {
   }
 }
 
+// What compressing costs differs between machines and methods by orders of magnitude.
+CodecSpeeds any_speeds() {
+  CodecSpeeds speeds;
+  for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+    const auto figure = [] { return std::pow(10.0, *rc::gen::inRange(-110, -80) / 10.0); };
+    speeds[describe(choice)] =
+        CodecSpeed(choice.route, CodecSpeed::Figures{figure(), figure(), figure(), figure()});
+  }
+  return speeds;
+}
+
 RC_GTEST_PROP(Auto, NeverSendsMoreOnASlowerLink, ()) {
-  const double latency = std::pow(10.0, *rc::gen::inRange(-60, -20) / 10.0);
-  const double rate = std::pow(10.0, *rc::gen::inRange(50, 110) / 10.0);
-  const double slower = rate / std::pow(10.0, *rc::gen::inRange(1, 20) / 10.0);
-  const int ranks = *rc::gen::inRange(2, 17);
-  const auto compute = Seconds(*rc::gen::inRange(1, 200) * 1e-3);
-  const int count = *rc::gen::inRange(1, 6);
-  const bool by_sgd = *rc::gen::arbitrary<bool>();
-  std::vector<Layers> buckets;
+  PretendedJob job("1gbit,1ms");
+  job.link.latency = Seconds(std::pow(10.0, *rc::gen::inRange(-60, -20) / 10.0));
+  job.link.bytes_per_second = std::pow(10.0, *rc::gen::inRange(50, 110) / 10.0);
+  job.ranks = *rc::gen::inRange(2, 17);
+  job.compute = Seconds(*rc::gen::inRange(1, 200) * 1e-3);
+  job.backlog = as_measured;
+  const int count = *rc::gen::inRange(1, 12);
+  job.buckets.clear();
   for (int b = 0; b < count; ++b) {
     const auto rows = *rc::gen::inRange<std::size_t>(16, 800);
-    buckets.push_back({{concat("m", b), rows * rows, rows}, {concat("v", b), rows}});
+    job.buckets.push_back({{concat("m", b), rows * rows, rows}, {concat("v", b), rows}});
   }
-  // From equal state: both have seen the same until the link differs.
-  const auto bytes_on = [&](double bytes_per_second) {
-    PretendedJob job("1gbit,1ms");
-    job.ranks = ranks;
-    job.compute = compute;
-    job.buckets = buckets;
-    job.backlog = as_measured;
-    job.link = {.bytes_per_second = rate, .latency = Seconds(latency)};
-    const auto policy = by_sgd ? sgd() : adam();
-    job.run(*policy, 90);
-    job.link.bytes_per_second = bytes_per_second;
-    ++job.network_changes;
-    const PretendedJob::Step step = job.step(*policy);
-    RC_LOG() << bytes_per_second << " bytes/s: " << step.bytes_sent << " bytes, first "
+  if (*rc::gen::arbitrary<bool>()) job.speeds = any_speeds();
+  const auto make = *rc::gen::arbitrary<bool>() ? &sgd : &adam;
+  const Options options = {
+      {"goal", *rc::gen::arbitrary<bool>() ? "keep-quality" : "time-to-target"}};
+  const bool review = *rc::gen::arbitrary<bool>();  // or a change that was noticed
+  const auto policy = make(options);
+  job.run(*policy, *rc::gen::inRange(1, 120));
+  const Notes notes = policy->remember();
+  // From equal state: all links go on from the same notes. From the fastest to the slowest.
+  double rate = 1e12;
+  double most = INFINITY;
+  while (rate > 1e4) {
+    PretendedJob same_job = job;
+    const auto same = make(options);
+    same->recall(notes);
+    same_job.link.bytes_per_second = rate;
+    if (!review) ++same_job.network_changes;
+    // Until all have decided; what they are told is what all would be told.
+    PretendedJob::Step step = same_job.step(*same);
+    RC_LOG() << rate << " bytes/s: " << step.bytes_sent << " bytes, first "
              << describe(step.choices.front()) << ", last " << describe(step.choices.back()) << "; "
              << step.reason << "\n";
-    return step.bytes_sent;
-  };
-  const double more = bytes_on(rate);
-  // Rings and trees send whole chunks: the same level takes a few bytes more or less by them.
-  constexpr double kRounding = 1.01;
-  RC_ASSERT(bytes_on(slower) <= more * kRounding);
+    constexpr double kRounding = 1 + 1e-9;  // of sums in another order
+    RC_ASSERT(step.bytes_sent <= most * kRounding);
+    most = step.bytes_sent;
+    rate /= std::pow(10.0, *rc::gen::inRange(1, 100) / 100.0);
+  }
 }
 
 }  // namespace

@@ -37,11 +37,11 @@ TEST(JobModel, KnowsThatComputingTakesItsTime) {
 }
 
 TEST(JobModel, IsTheSameFromAfarForFewBuckets) {
-  const Job job(4, "1gbit,100us");
+  const Job job(8, "1gbit,100us");
   const JobModel model(job.now);
-  for (const Choice& choice : {kDense, kTopK}) {
-    EXPECT_EQ(model.rough(choice).step, model.uniform(choice).step);
-    EXPECT_EQ(model.rough(choice).bytes_sent, model.uniform(choice).bytes_sent);
+  for (const Choice& choice : {kDense, kTopK, make_choice("dense", 1, "ring")}) {
+    EXPECT_DOUBLE_EQ(model.curve(choice).at(1).count(), model.uniform(choice).step.count());
+    EXPECT_EQ(model.curve(choice).bytes_sent(), model.uniform(choice).bytes_sent);
   }
 }
 
@@ -51,8 +51,27 @@ TEST(JobModel, IsAboutTheSameFromAfarForMany) {
     const JobModel model(job.now);
     for (const Choice& choice : {kDense, kTopK, make_choice("powersgd", 2, "engine")}) {
       const double close = model.uniform(choice).step.count();
-      EXPECT_NEAR(model.rough(choice).step.count() / close, 1, 0.3) << link << describe(choice);
+      EXPECT_NEAR(model.curve(choice).at(1).count() / close, 1, 0.12) << link << describe(choice);
     }
+  }
+}
+
+TEST(JobModel, KnowsWhatAStepWouldTakeOnASlowerLink) {
+  Job job(6, "1gbit,200us");
+  Job slower(6, "100mbit,200us");
+  for (Job* each : {&job, &slower}) {
+    for (const Collective collective : kPricedCollectives) {
+      Fit fit = each->network.fit(collective);
+      fit.hidden = 0.7;
+      each->network.set(collective, fit);
+    }
+  }
+  const JobModel model(job.now);
+  for (const Choice& choice : {kDense, kTopK, make_choice("dense", 1, "ring"),
+                               make_choice("dense", 1, "tree"), make_choice("powersgd", 2)}) {
+    EXPECT_NEAR(model.curve(choice).at(10).count(),
+                JobModel(slower.now).uniform(choice).step.count(), 1e-12)
+        << describe(choice);
   }
 }
 
@@ -67,9 +86,13 @@ TEST(JobModel, DividesBuckets) {
 
 TEST(JobModel, TellsWhetherAllButTheLastHide) {
   const Choice bf16 = make_choice("bf16", 1, "engine");
-  EXPECT_TRUE(JobModel(Job(10, "10gbit,10us").now).all_but_last_hide(bf16, 0.9));
-  EXPECT_FALSE(JobModel(Job(10, "100mbit,10us").now).all_but_last_hide(bf16, 0.9));
-  EXPECT_FALSE(JobModel(Job(1, "10gbit,10us").now).all_but_last_hide(bf16, 0.9));
+  const auto hide = [&](const Job& job, double factor) {
+    const JobModel model(job.now);
+    return model.all_but_last(bf16).at(factor) <= 0.9 * model.between_first_and_last();
+  };
+  EXPECT_TRUE(hide(Job(10, "10gbit,10us"), 1));
+  EXPECT_FALSE(hide(Job(10, "10gbit,10us"), 100));
+  EXPECT_FALSE(hide(Job(10, "100mbit,10us"), 1));
 }
 
 TEST(JobModel, CountsWhatCompressingTakes) {

@@ -30,6 +30,22 @@ constexpr std::array<std::array<Collective, 5>, kPricedCollectives.size()> kRela
     {all_to_all, send_receive, all_gather, all_reduce, broadcast},  // of swap
 }};
 
+int ranks_in(const Round& round, const Extent& extent) {
+  return round.group == Group::leaders ? extent.hosts : extent.ranks;
+}
+bool costs_nothing(const Round& round, int ranks) {
+  return round.collective == Collective::foreign || round.group == Group::host || ranks == 1;
+}
+bool is_carried(const Round& round) {
+  return round.collective == Collective::all_reduce && round.route != Route::engine;
+}
+
+Leg leg(const Cost& cost, const Fit& fit) {
+  return {.latency = fit.link.latency * cost.steps,
+          .sending = Seconds(cost.bytes / fit.link.bytes_per_second),
+          .hidden = fit.hidden};
+}
+
 }  // namespace
 
 std::string_view name(Origin origin) {
@@ -65,21 +81,45 @@ void Network::derive() {
   }
 }
 
-Price price(const Cost& cost, const Fit& fit) {
-  const Seconds latency = fit.link.latency * cost.steps;
-  const Seconds sending(cost.bytes / fit.link.bytes_per_second);
-  return {.waiting = std::max(latency - sending, latency * (1 - fit.hidden)), .sending = sending};
+Price Leg::at(double factor) const {
+  const Seconds bytes = sending * factor;
+  return {.waiting = std::max(latency - bytes, latency * (1 - hidden)), .sending = bytes};
 }
 
+Price price(const Cost& cost, const Fit& fit) { return leg(cost, fit).at(1); }
+
 Price price(const Round& round, const Network& network) {
-  const int ranks = round.group == Group::leaders ? network.extent().hosts : network.extent().ranks;
-  if (round.collective == Collective::foreign || round.group == Group::host || ranks == 1) {
-    return {};
-  }
-  if (round.collective == Collective::all_reduce && round.route != Route::engine) {
-    return price(carried({round}, ranks), network);
-  }
+  const int ranks = ranks_in(round, network.extent());
+  if (costs_nothing(round, ranks)) return {};
+  if (is_carried(round)) return price(carried({round}, ranks), network);
   return price(cost(round, network.extent()), network.fit(round.collective));
+}
+
+std::vector<Leg> legs(const Round& round, const Network& network) {
+  const int ranks = ranks_in(round, network.extent());
+  if (costs_nothing(round, ranks)) return {};
+  std::vector<Round> rounds;
+  if (is_carried(round)) {
+    rounds = carried({round}, ranks);
+  } else {
+    rounds = {round};
+  }
+  std::vector<Leg> all;
+  Leg last;  // alone
+  for (const Round& each : rounds) {
+    const Leg next = leg(cost(each, network.extent()), network.fit(each.collective));
+    const bool alike =
+        next.hidden == last.hidden &&
+        (next.hidden == 0 || (next.latency == last.latency && next.sending == last.sending));
+    last = next;
+    if (all.empty() || !alike) {
+      all.push_back(next);
+    } else {
+      all.back().latency += next.latency;
+      all.back().sending += next.sending;
+    }
+  }
+  return all;
 }
 
 Price price(const std::vector<Round>& rounds, const Network& network) {

@@ -72,4 +72,16 @@ Price price(const Cost& cost, const Fit& fit);
 Price price(const Round& round, const Network& network);
 Price price(const std::vector<Round>& rounds, const Network& network);
 
+// A part of a round, of which is known what it costs where bytes take longer or shorter than here.
+struct Leg {
+  Seconds latency{0};
+  Seconds sending{0};
+  double hidden = 0;  // as in a Fit
+  // Where every byte takes `factor` times as long.
+  Price at(double factor) const;
+};
+
+// The legs of a round; those that always cost alike are one.
+std::vector<Leg> legs(const Round& round, const Network& network);
+
 }  // namespace tidegate

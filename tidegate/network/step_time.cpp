@@ -2,21 +2,15 @@
 #include "tidegate/network/step_time.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 
-#include "tidegate/comm/pipeline.h"
+#include "tidegate/comm/round_order.h"
 
 namespace tidegate {
 namespace {
 
 constexpr double kForwardShare = 1.0 / 3;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
-
-// An exchange that asks for so many rounds of nothing: what the pipeline orders.
-Exchange rounds_of_nothing(std::size_t rounds) {
-  for (std::size_t i = 0; i < rounds; ++i) co_yield AllReduce{};
-}
 
 struct Flying {
   Ticket ticket;
@@ -35,29 +29,29 @@ StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int 
   Seconds wire_free{0};  // until when bytes are on the wire
   Seconds done{0};       // when the last bucket so far was
   std::size_t added = 0;
-  std::deque<Flying> flying;
-  Pipeline pipeline(depth, [&](int bucket) {
-    thread += at(bucket).decode;
-    done = std::max(done, thread);
-  });
-  while (!pipeline.finished()) {
+  std::vector<Flying> flying;  // in the order in which they were issued
+  flying.reserve(2 * buckets.size());
+  std::size_t arrived = 0;
+  RoundOrder order(depth);
+  while (!order.finished()) {
     // What comes first: the next bucket, or the arrival of the oldest collective?
     const Seconds next_ready = added < buckets.size() ? buckets[added].ready : kNever;
-    const Seconds next_arrival = flying.empty() ? kNever : flying.front().arrives;
+    const Seconds next_arrival = arrived == flying.size() ? kNever : flying[arrived].arrives;
     if (next_ready <= std::max(next_arrival, thread)) {
       thread = std::max(thread, next_ready);
       // A bucket of no rounds is not sent at all; it still takes its turn.
       const std::size_t rounds = std::max<std::size_t>(1, buckets[added].rounds.size());
-      pipeline.add(rounds_of_nothing(rounds), static_cast<int>(rounds),
-                   added + 1 == buckets.size());
+      order.add(static_cast<int>(rounds), added + 1 == buckets.size());
       ++added;
     } else {
-      const Flying first = flying.front();
-      flying.pop_front();
+      const Flying& first = flying[arrived++];
       thread = std::max(thread, first.arrives);
-      pipeline.complete(first.ticket);
+      if (order.complete(first.ticket)) {
+        thread += at(first.ticket.bucket).decode;
+        done = std::max(done, thread);
+      }
     }
-    while (const auto ticket = pipeline.next()) {
+    while (const auto ticket = order.next()) {
       const BucketTiming& bucket = at(ticket->bucket);
       if (ticket->round == 1) thread += bucket.compress;
       Price price;

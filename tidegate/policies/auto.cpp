@@ -19,12 +19,14 @@
 #include "tidegate/compressors/candidates.h"
 #include "tidegate/network/change.h"
 #include "tidegate/policies/backlog_book.h"
+#include "tidegate/policies/descent.h"
 #include "tidegate/policies/gradient_trend.h"
 #include "tidegate/policies/job_model.h"
 #include "tidegate/policies/mean_backlog.h"
 #include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/policies/trials.h"
+#include "tidegate/policies/volumes.h"
 
 namespace tidegate {
 namespace {
@@ -36,6 +38,11 @@ constexpr std::int64_t kRebuilding = 3;
 // that what comes late still counts; Adam divides a late burst by its own size.
 constexpr double kPatienceOfSgd = 20;
 constexpr double kPatienceOfAdam = 1;
+
+// Against which bytes are held where a step would take no time without them, and the most that
+// they are taken to take: only numbers that can be reckoned with.
+constexpr Seconds kLeastUnit{1e-4};
+constexpr double kMostSlowness = 1e9;
 
 // Three digits, for people.
 std::string shown(double value) {
@@ -70,7 +77,6 @@ struct Rules {
   std::size_t recent = 1;
   std::size_t enough_times = 1;
   std::size_t enough_backlogs = 1;
-  std::size_t closely = 1;
   double clean = 0;
   std::int64_t window = 1;
   double threshold = 1;
@@ -84,9 +90,8 @@ struct Candidate {
   double backlog = 0;
   std::string_view how;  // the backlog is known
   double weight = 1;     // on its seconds
-  Outlook outlook;
-
-  double score() const { return outlook.step.count() * weight; }
+  bool stays = false;    // it is the plan that is kept as it is
+  StepCurve curve;
 };
 
 // What the buckets do now, and how they fare with it.
@@ -336,7 +341,7 @@ class Auto : public Policy {
     return patience;
   }
 
-  // All but its outlook.
+  // All but its curve.
   Candidate candidate(std::size_t number, const Situation& now) const {
     Candidate result{.number = number, .choice = &choices_[number]};
     const Method& method = *result.choice->method;
@@ -380,7 +385,7 @@ class Auto : public Policy {
   }
 
   // All that may be taken; dense always.
-  std::vector<Candidate> promising(const Situation& now, const JobModel& model) const {
+  std::vector<Candidate> promising(const Situation& now) const {
     std::vector<Candidate> all;
     for (std::size_t number = 0; number < choices_.size(); ++number) {
       const Choice& choice = choices_[number];
@@ -388,59 +393,132 @@ class Auto : public Policy {
       // Before the first gradient was seen, only what does not depend on it.
       if (!book_.gradient_known() && choice.method->level != Level::none) continue;
       if (!always && (!reachable(choice) || trials_.paused(number, now.step))) continue;
-      Candidate one = candidate(number, now);
-      if (!tolerable(one)) continue;
-      one.outlook = model.rough(choice);
-      all.push_back(one);
+      const Candidate one = candidate(number, now);
+      if (tolerable(one)) all.push_back(one);
     }
-    leave_out_the_badly_carried(all);
-    std::ranges::stable_sort(all, {}, &Candidate::score);
-    std::vector<Candidate> looked_at;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (i >= rules_.closely && !all[i].choice->method->whole) continue;
-      all[i].outlook = model.uniform(*all[i].choice);
-      looked_at.push_back(all[i]);
-    }
-    return looked_at;
-  }
-
-  // Candidates that send fewer bytes than another and still occupy the wire for longer, because few
-  // ranks send them: with those a slower link could make ranks send more.
-  static void leave_out_the_badly_carried(std::vector<Candidate>& all) {
-    const auto badly = [&](const Candidate& one) {
-      return std::ranges::any_of(all, [&](const Candidate& other) {
-        return other.outlook.bytes_sent > one.outlook.bytes_sent &&
-               other.weight * other.outlook.sending < one.weight * one.outlook.sending;
-      });
-    };
-    std::vector<Candidate> left;
-    std::ranges::remove_copy_if(all, std::back_inserter(left), badly);
-    all = std::move(left);
-  }
-
-  void decide_anew(const Situation& now, Why why) {
-    looked_at_ = now.step;
-    const JobModel model(now);
-    if (why == Why::guard) return retreat(now, model);
-    if (why == Why::network) trials_.forget_times();
-    network_changes_ = now.network_changes;
-    const std::vector<Candidate> all = promising(now, model);
-    const Candidate& best = *std::ranges::min_element(all, {}, &Candidate::score);
-    if (why == Why::review && stays(now, model, best)) return;
-    adopt(now, model, best, why);
+    return all;
   }
 
   // The choice in use is kept unless another is better by a margin, or milder and no slower; and
   // while its slowdown is still tolerable, a little beyond where it would be taken, so that a
   // backlog that wavers about the limit does not make choices do so.
-  bool stays(const Situation& now, const JobModel& model, const Candidate& best) {
+  void prefer_the_present(const Situation& now, std::vector<Candidate>& all) const {
     Candidate here = candidate(plan_->choice, now);
-    here.outlook = model.uniform(present());
-    if (!tolerable(here, rules_.leave)) return false;
-    const double worthwhile = best.slowdown < here.slowdown ? 1 : 1 - rules_.margin;
-    if (best.score() < here.score() * worthwhile) return false;
-    plan_->expected = expected(model);
-    return true;
+    if (!tolerable(here, rules_.leave)) return;
+    here.stays = true;
+    std::erase_if(all, [&](const Candidate& one) { return one.number == here.number; });
+    for (Candidate& one : all) {
+      if (one.slowdown >= here.slowdown) one.weight /= 1 - rules_.margin;
+    }
+    all.push_back(here);
+  }
+
+  struct Figures {
+    double bytes;
+    double on_the_wire;  // seconds, weighted
+    double without;      // a wire
+  };
+  // Up to the rounding of numbers, which differs from rate to rate.
+  static bool at_most(double one, double other) { return one <= other * (1 + 1e-9); }
+  static bool no_slower(const Figures& one, const Figures& other) {
+    return at_most(one.on_the_wire, other.on_the_wire) && at_most(one.without, other.without);
+  }
+  static bool beats(const Figures& one, const Figures& other) {
+    return at_most(one.bytes, other.bytes) && no_slower(one, other) && !no_slower(other, one);
+  }
+  static bool alike(const Figures& one, const Figures& other) {
+    return at_most(one.bytes, other.bytes) && at_most(other.bytes, one.bytes) &&
+           no_slower(one, other) && no_slower(other, one);
+  }
+
+  // Only candidates for which there may be a link; which these are does not depend on the rate.
+  // Without those that another beats in bytes, on the wire and without one. And without those that
+  // send fewer bytes than the one that occupies the wire for the shortest time, because few ranks
+  // send them: on a fast link they may be the best, and on slower ones that one could not be taken
+  // any more (descent.h).
+  static void leave_out_the_hopeless(std::vector<Candidate>& all, const JobModel& model) {
+    std::vector<Figures> figures;
+    for (Candidate& one : all) {
+      one.curve = model.curve(*one.choice);
+      figures.push_back({one.curve.bytes_sent(), one.weight * one.curve.sending().count(),
+                         one.weight * one.curve.at(0).count()});
+    }
+    const double shortest =
+        std::ranges::min_element(figures, {}, &Figures::on_the_wire)->on_the_wire;
+    double its_bytes = INFINITY;
+    for (const Figures& each : figures) {
+      if (at_most(each.on_the_wire, shortest)) its_bytes = std::min(its_bytes, each.bytes);
+    }
+    const auto hopeless = [&](std::size_t i) {
+      if (!at_most(its_bytes, figures[i].bytes)) return true;
+      for (std::size_t j = 0; j < all.size(); ++j) {
+        if (beats(figures[j], figures[i])) return true;
+        if (j < i && alike(figures[j], figures[i])) return true;
+      }
+      return false;
+    };
+    std::vector<Candidate> left;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!hopeless(i)) left.push_back(std::move(all[i]));
+    }
+    all = std::move(left);
+  }
+
+  // First buckets that go whole beside a candidate, if those that could hide do. Not where that
+  // would send less: then a slower link, on which they do not hide, would send more.
+  std::size_t whole_buckets(const Candidate& one, bool hide) const {
+    if (one.stays) return std::min(plan_->whole_buckets, volumes_.buckets());
+    const std::size_t firsts = volumes_.buckets() - 1;
+    const bool more = volumes_.of(one.number, firsts) >= volumes_.of(one.number, 0);
+    return one.choice->method->error_feedback && hide && more ? firsts : 0;
+  }
+
+  struct Outcome {
+    Candidate best;
+    bool firsts_hide = false;  // all buckets but the last
+  };
+
+  // The least time for what a dense step learns. Of two links of which one is slower, and all else
+  // being equal, never more bytes on the slower one.
+  Outcome best_of(std::vector<Candidate> all, const JobModel& model) const {
+    leave_out_the_hopeless(all, model);
+    // How slow a link is: the longest time on the wire over that of a dense step without any.
+    const Seconds unit = std::max(kLeastUnit, model.curve(dense()).at(0));
+    Seconds longest{0};
+    for (const Candidate& one : all) longest = std::max(longest, one.curve.sending());
+    const double slowness = std::min(longest / unit, kMostSlowness);
+    const auto factor = [&](double at) { return slowness > 0 ? at / slowness : 0; };
+    const Stretch firsts = model.all_but_last(whole_);
+    const Seconds time = rules_.hidden * model.between_first_and_last();
+    const auto hide = [&](double at) { return firsts.at(factor(at)) <= time; };
+    const auto score = [&](std::size_t i, double at) {
+      return all[i].weight * all[i].curve.at(factor(at)).count();
+    };
+    double point = -1;
+    bool hidden = false;
+    const auto bytes = [&](std::size_t i, double at) {
+      if (std::exchange(point, at) != at) hidden = hide(at);
+      return volumes_.of(all[i].number, whole_buckets(all[i], hidden));
+    };
+    const std::size_t best = Descent(all.size(), score, bytes).go(slowness);
+    return {all[best], hide(Descent::point_after(slowness))};
+  }
+
+  void decide_anew(const Situation& now, Why why) {
+    looked_at_ = now.step;
+    const JobModel model(now);
+    volumes_.count(now, choices_, whole_);
+    if (why == Why::guard) return retreat(now, model);
+    if (why == Why::network) trials_.forget_times();
+    network_changes_ = now.network_changes;
+    std::vector<Candidate> all = promising(now);
+    if (why == Why::review) prefer_the_present(now, all);
+    const Outcome outcome = best_of(std::move(all), model);
+    if (outcome.best.stays) {
+      plan_->expected = expected(model);
+    } else {
+      adopt(now, model, outcome, why);
+    }
   }
 
   Seconds expected(const JobModel& model) const {
@@ -449,18 +527,18 @@ class Auto : public Policy {
   }
 
   // A new plan, also for the choice in use if what it was made for has changed.
-  void adopt(const Situation& now, const JobModel& model, const Candidate& best, Why why) {
-    std::string reason = explain(now, model, best, why);
-    const std::optional<Plan> before = std::exchange(plan_, Plan{.choice = best.number,
-                                                                 .timed = now.times != nullptr,
-                                                                 .since = now.step,
-                                                                 .buckets = now.buckets.size()});
+  void adopt(const Situation& now, const JobModel& model, const Outcome& outcome, Why why) {
+    std::string reason = explain(now, model, outcome.best, why);
+    const std::optional<Plan> before =
+        std::exchange(plan_, Plan{.choice = outcome.best.number,
+                                  .whole_buckets = whole_buckets(outcome.best, outcome.firsts_hide),
+                                  .timed = now.times != nullptr,
+                                  .since = now.step,
+                                  .buckets = now.buckets.size()});
     reviewed_.reset();
-    // Where all buckets but the last go whole for nothing, because that hides behind the
-    // computation, nothing of them waits. It depends on the network and the computation alone, so
-    // that a slower link never sends more.
-    if (present().method->error_feedback && model.all_but_last_hide(whole_, rules_.hidden)) {
-      plan_->whole_buckets = model.buckets() - 1;
+    // All buckets but the last go whole for nothing where that hides behind the computation:
+    // nothing of them waits.
+    if (plan_->whole_buckets > 0) {
       reason += "; all buckets but the last hide behind the computation and go by bf16";
     }
     plan_->expected = expected(model);
@@ -481,34 +559,39 @@ class Auto : public Policy {
   void retreat(const Situation& now, const JobModel& model) {
     const Seconds here(median(plan_->times));
     std::optional<Candidate> best;
+    Seconds best_step{0};
     for (std::size_t number = 0; number < choices_.size(); ++number) {
       if (number == plan_->choice || trials_.paused(number, now.step)) continue;
       const auto took = trials_.took(number);
       if (!took && !choices_[number].method->whole) continue;
-      Candidate one = candidate(number, now);
+      const Candidate one = candidate(number, now);
       if (!tolerable(one)) continue;
-      one.outlook = model.uniform(*one.choice);
-      if (took) one.outlook.step = *took;
-      if (!best || one.score() < best->score()) best = one;
+      const Seconds step = took ? *took : model.uniform(*one.choice).step;
+      if (best && one.weight * step >= best->weight * best_step) continue;
+      best = one;
+      best_step = step;
     }
-    if (!best || best->outlook.step > here * (1 - rules_.margin)) {
+    if (!best || best_step > here * (1 - rules_.margin)) {
       plan_->expected = here;
       return;
     }
     trials_.disappointed(plan_->choice, here / plan_->expected, now.step);
-    adopt(now, model, *best, Why::guard);
-    plan_->expected = std::max(plan_->expected, best->outlook.step);
+    const Seconds time = rules_.hidden * model.between_first_and_last();
+    const bool firsts_hide = model.all_but_last(whole_).at(1) <= time;
+    adopt(now, model, {*best, firsts_hide}, Why::guard);
+    plan_->expected = std::max(plan_->expected, best_step);
   }
 
   // --- in words ---
 
   std::string explain(const Situation& now, const JobModel& model, const Candidate& best,
                       Why why) const {
-    const bool measured = why == Why::guard && trials_.took(best.number);
-    std::string text =
-        concat(because(now, why), describe(*best.choice), " takes ",
-               milliseconds(best.outlook.step), " a step, ", measured ? "measured" : "modelled",
-               ", where dense takes ", milliseconds(model.uniform(dense()).step));
+    const auto took = trials_.took(best.number);
+    const bool measured = why == Why::guard && took;
+    const Seconds step = measured ? *took : model.uniform(*best.choice).step;
+    std::string text = concat(because(now, why), describe(*best.choice), " takes ",
+                              milliseconds(step), " a step, ", measured ? "measured" : "modelled",
+                              ", where dense takes ", milliseconds(model.uniform(dense()).step));
     if (!now.times) text += " (without what computing takes, which is not known yet)";
     if (best.choice->method->error_feedback) {
       text += concat("; a backlog of ", shown(best.backlog), ", ", best.how,
@@ -539,6 +622,7 @@ class Auto : public Policy {
   const Rules rules_;
   const Choice whole_;  // for buckets that hide behind the computation
   std::vector<Choice> choices_;
+  Volumes volumes_;
   BacklogBook book_;
   GradientTrend trend_;
   Trials trials_;
@@ -584,7 +668,6 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.enough_backlogs = count("enough_backlogs");
   // Fewer would never be enough.
   rules.recent = std::max({count("recent"), rules.enough_times, rules.enough_backlogs});
-  rules.closely = count("closely");
   rules.clean = options.number("clean", 0, 1e6);
   rules.window = options.whole("window", 1, 1'000'000);
   rules.threshold = options.number("threshold", 0.01, 100);
@@ -665,9 +748,6 @@ PolicyRow auto_row() {
             "count"},
            {"enough_times", "2", "records before the guard judges: it must be quick"},
            {"enough_backlogs", "2", "records before a backlog is believed: one may be a hiccup"},
-           {"closely", "6",
-            "candidates that are modelled bucket by bucket, the best of those that were modelled "
-            "with neighbouring buckets taken together: every comparison takes longer with more"},
            {"clean", "0.3",
             "backlog below which magnitudes of gradient and residual are taken for those of the "
             "gradient: so little leaves them about as they are"},

@@ -2,12 +2,19 @@
 #include "tidegate/policies/job_model.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tidegate {
 namespace {
 
-// Enough to tell what hides behind the computation from what does not.
-constexpr std::size_t kGroups = 4;
+constexpr std::size_t kAlone = 8;  // buckets that are not taken together
+
+// Buckets in the group that begins with `first`, of so many buckets in all: few at the beginning,
+// where the wire starts to be busy, and at the end, where it shows what does not hide.
+std::size_t group_size(std::size_t first, std::size_t all) {
+  if (all <= kAlone) return 1;
+  return std::min(first + 1, (all - first + 1) / 2);
+}
 
 }  // namespace
 
@@ -23,21 +30,13 @@ JobModel::JobModel(const Situation& now) : now_(now) {
     const Seconds ready = measured ? slots[Record::slot_of(i, elements.size())].ready : assumed[i];
     buckets_.push_back({now.buckets[i].layers, ready});
   }
-  if (buckets_.size() <= kGroups) {
-    groups_ = buckets_;
-    return;
-  }
-  layers_of_groups_.resize(kGroups);
-  groups_.assign(kGroups, {.together = 0});
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const std::size_t group = i * kGroups / buckets_.size();
-    Layers& layers = layers_of_groups_[group];
-    layers.insert(layers.end(), buckets_[i].layers.begin(), buckets_[i].layers.end());
-    groups_[group].ready = buckets_[i].ready;
-    ++groups_[group].together;
-  }
-  for (std::size_t group = 0; group < kGroups; ++group) {
-    groups_[group].layers = layers_of_groups_[group];
+  for (std::size_t first = 0; first < buckets_.size(); first += groups_.back().together) {
+    const std::size_t size = group_size(first, buckets_.size());
+    Layers& layers = layers_of_groups_.emplace_back();
+    for (const Bucket& bucket : std::span(buckets_).subspan(first, size)) {
+      layers.insert(layers.end(), bucket.layers.begin(), bucket.layers.end());
+    }
+    groups_.push_back({layers, buckets_[first + size - 1].ready, size});
   }
 }
 
@@ -47,6 +46,10 @@ CodecSpeed JobModel::speed_of(const Choice& choice) const {
   between_all.by_host = false;
   const auto found = now_.speeds->find(describe(between_all));
   return found == now_.speeds->end() ? CodecSpeed() : found->second;
+}
+
+Shape JobModel::shape_of(const Bucket& bucket) const {
+  return {elements_of(bucket.layers), now_.network->extent().ranks, bucket.layers};
 }
 
 void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed& speed,
@@ -61,22 +64,45 @@ void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed&
   timings.push_back(std::move(exchange.timing));
 }
 
-Outlook JobModel::rough(const Choice& choice) const {
-  Outlook outlook;
-  std::vector<BucketTiming> timings;
+StepCurve JobModel::curve(const Choice& choice) const {
+  StepCurve curve;
+  curve.compute_ = compute_;
+  curve.depth_ = now_.depth;
   const CodecSpeed speed = speed_of(choice);
-  for (const Bucket& group : groups_) {
-    add(group, choice, speed, timings, outlook);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Bucket& group = groups_[g];
+    BucketTiming& timing = curve.timings_.emplace_back();
+    timing.ready = group.ready;
+    if (group.layers.empty()) continue;
+    const Shape shape = shape_of(group);
+    timing.compress = speed.compress(shape.elements, shape.ranks);
+    timing.decode = speed.decode(shape.elements, shape.ranks);
+    const std::vector<Round> rounds = exchange_rounds(shape, choice);
+    timing.rounds.resize(rounds.size());
     // First rounds overlap; those that wait for another do so bucket after bucket, but for the
     // buckets that are in flight together.
-    std::vector<Price>& rounds = timings.back().rounds;
-    const double waits = std::max(1.0, group.together / now_.depth);
-    if (rounds.size() > 1) {
-      for (Price& round : rounds) round.waiting *= waits;
+    const double together = static_cast<double>(group.together);
+    const double waits = rounds.size() > 1 ? std::max(1.0, together / now_.depth) : 1;
+    for (std::size_t r = 0; r < rounds.size(); ++r) {
+      curve.bytes_sent_ += bytes_sent(rounds[r], now_.network->extent());
+      for (const Leg& leg : legs(rounds[r], *now_.network)) {
+        curve.sending_ += leg.sending;
+        curve.parts_.push_back({g, r, leg, waits});
+      }
     }
   }
-  outlook.step = model_step(timings, compute_, now_.depth).total;
-  return outlook;
+  return curve;
+}
+
+Seconds StepCurve::at(double factor) {
+  for (BucketTiming& timing : timings_) std::ranges::fill(timing.rounds, Price());
+  for (const Part& each : parts_) {
+    const Price price = each.leg.at(factor);
+    Price& round = timings_[each.bucket].rounds[each.round];
+    round.waiting += each.waits * price.waiting;
+    round.sending += price.sending;
+  }
+  return model_step(timings_, compute_, depth_).total;
 }
 
 Outlook JobModel::uniform(const Choice& choice) const { return divided(choice, 0, choice); }
@@ -97,20 +123,29 @@ Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& 
   return outlook;
 }
 
-bool JobModel::all_but_last_hide(const Choice& choice, double share) const {
-  if (buckets_.size() < 2) return false;
+Stretch JobModel::all_but_last(const Choice& choice) const {
+  Stretch stretch;
   const CodecSpeed speed = speed_of(choice);
-  Outlook unused;
-  std::vector<BucketTiming> timings;
-  for (const Bucket& bucket : std::span(buckets_).first(buckets_.size() - 1)) {
-    add(bucket, choice, speed, timings, unused);
+  for (std::size_t i = 0; i + 1 < buckets_.size(); ++i) {
+    if (buckets_[i].layers.empty()) continue;
+    const Shape shape = shape_of(buckets_[i]);
+    stretch.fixed += speed.compress(shape.elements, shape.ranks);
+    stretch.fixed += speed.decode(shape.elements, shape.ranks);
+    for (const Round& round : exchange_rounds(shape, choice)) {
+      std::ranges::copy(legs(round, *now_.network), std::back_inserter(stretch.legs));
+    }
   }
-  Seconds taken{0};
-  for (const BucketTiming& timing : timings) {
-    for (const Price& round : timing.rounds) taken += round.total();
-    taken += timing.compress + timing.decode;
-  }
-  return taken <= share * (buckets_.back().ready - buckets_.front().ready);
+  return stretch;
+}
+
+Seconds Stretch::at(double factor) const {
+  Seconds taken = fixed;
+  for (const Leg& leg : legs) taken += leg.at(factor).total();
+  return taken;
+}
+
+Seconds JobModel::between_first_and_last() const {
+  return buckets_.empty() ? Seconds(0) : buckets_.back().ready - buckets_.front().ready;
 }
 
 }  // namespace tidegate

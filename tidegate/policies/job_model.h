@@ -3,6 +3,7 @@
 // (network/step_time.h) from what was measured of the network, the job and the compressors.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,38 @@ struct Outlook {
   Seconds sending{0};     // for which bytes occupy the wire
 };
 
+// What a step would take by one choice, on links that differ in their rates alone.
+class StepCurve {
+ public:
+  double bytes_sent() const { return bytes_sent_; }
+  Seconds sending() const { return sending_; }  // on the link at hand
+  // Where every byte takes `factor` times as long as on the link at hand.
+  Seconds at(double factor);
+
+ private:
+  friend class JobModel;
+  struct Part {
+    std::size_t bucket;
+    std::size_t round;
+    Leg leg;
+    double waits;  // for so many messages instead of one
+  };
+
+  Seconds compute_{0};
+  int depth_ = 1;
+  double bytes_sent_ = 0;
+  Seconds sending_{0};
+  std::vector<Part> parts_;
+  std::vector<BucketTiming> timings_;
+};
+
+// What a stretch of a step takes in which everything goes one after another.
+struct Stretch {
+  Seconds fixed{0};
+  std::vector<Leg> legs;
+  Seconds at(double factor) const;
+};
+
 class JobModel {
  public:
   // Of a situation with a known network, which must outlive it.
@@ -24,13 +57,14 @@ class JobModel {
 
   std::size_t buckets() const { return buckets_.size(); }
 
-  // The same choice for all buckets, seen from afar: neighbouring buckets taken together, so that
-  // many choices can be looked at.
-  Outlook rough(const Choice& choice) const;
+  // The same choice for all buckets.
   Outlook uniform(const Choice& choice) const;
-  // Whether all buckets but the last would be through by this choice, one after another, within a
-  // share of the time between the first and the last.
-  bool all_but_last_hide(const Choice& choice, double share) const;
+  // The same, seen from afar: where there are many buckets, neighbours are taken together, but for
+  // the first and the last ones, so that many choices can be looked at on many links.
+  StepCurve curve(const Choice& choice) const;
+  // All buckets but the last by this choice, and the time there is between the first and the last.
+  Stretch all_but_last(const Choice& choice) const;
+  Seconds between_first_and_last() const;
   // The first buckets by one choice, the others by another.
   Outlook divided(const Choice& first, std::size_t count, const Choice& others) const;
 
@@ -38,18 +72,19 @@ class JobModel {
   struct Bucket {
     std::span<const Layer> layers;
     Seconds ready{0};
-    double together = 1;  // buckets in it
+    std::size_t together = 1;  // buckets in it
   };
 
   CodecSpeed speed_of(const Choice& choice) const;
+  Shape shape_of(const Bucket& bucket) const;
   void add(const Bucket& bucket, const Choice& choice, const CodecSpeed& speed,
            std::vector<BucketTiming>& timings, Outlook& outlook) const;
 
   const Situation& now_;
   Seconds compute_{0};
   std::vector<Bucket> buckets_;
-  std::vector<Bucket> groups_;            // of neighbours
-  std::vector<Layers> layers_of_groups_;  // where they hold several buckets
+  std::vector<Bucket> groups_;  // of neighbours
+  std::deque<Layers> layers_of_groups_;
 };
 
 }  // namespace tidegate
