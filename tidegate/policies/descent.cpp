@@ -57,9 +57,7 @@ void Descent::enter(std::size_t segment) {
     one.from = known ? one.to : score_(i, point(segment));
     one.to = score_(i, end);
   }
-  const auto rank = [](const Contender& one) {
-    return std::tuple(!one.allowed, one.from, one.to);
-  };
+  const auto rank = [](const Contender& one) { return std::tuple(!one.allowed, one.from, one.to); };
   best_ = static_cast<std::size_t>(std::ranges::min_element(contenders_, {}, rank) -
                                    contenders_.begin());
 }
