@@ -456,10 +456,10 @@ class Handle:
         where = f"step {step}, bucket {bucket}: "
         operation, records = self._engine.start_aside(where + answer, tag)
         operation.text = "comparison of answers"
-        self._looking_at = Flying(bucket, 0, operation, None)
+        self._looking_at = Flying(bucket, 1, operation, None)  # it belongs to the first round
         while not operation.done(STEP_OF_WAIT):
             self._engine.check_stopping()
-            self._lookout.wait((step, bucket, 0), operation.began)
+            self._lookout.wait((step, bucket, 1), operation.began)
         self._looking_at = None
         asides = [read_aside(record) for record in records]
         different = [rank for rank, aside in enumerate(asides) if aside != asides[0]]

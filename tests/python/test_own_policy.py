@@ -383,6 +383,25 @@ def test_ranks_that_decide_differently_are_told_what_each_of_them_decided(name):
         ), outcome.text
 
 
+def leaves_before_step_3(rank, ranks):
+    model = wrap(mlp())
+    handle = tidegate.attach(model, sgd(model), policy=lambda question: "dense", timeout=30)
+    train(model, sgd(model), batches(rank, 3))
+    if rank == 1:
+        handle.detach()
+        time.sleep(3)  # stays alive, so that no connection breaks
+        return ""
+    with pytest.raises(tidegate.Error) as caught:
+        train(model, sgd(model), batches(rank, 1))
+    return str(caught.value)
+
+
+def test_a_rank_that_has_left_is_named_when_answers_are_compared():
+    texts = results(leaves_before_step_3, 2)
+    assert "gave up in step 3, bucket 0, round 1" in texts[0], texts[0]
+    assert "rank 1 has left after 3 steps" in texts[0] or "closed by peer" in texts[0]
+
+
 def reasons_of_ones_own(rank, ranks):
     model = wrap(mlp())
     handle = tidegate.attach(
