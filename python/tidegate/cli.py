@@ -78,8 +78,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def is_text(word: str) -> bool:
-    """Whether it came in as UTF-8, which can be the name of a file; Python keeps other bytes in words
-    that nothing else can read."""
+    """Whether it came in as UTF-8, which can be the name of a file; Python keeps other bytes in
+    words that nothing else can read."""
     try:
         return b"\0" not in word.encode()
     except UnicodeEncodeError:
