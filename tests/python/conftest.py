@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import signal
 
 # Some virtual machines announce instructions for bf16 that they do not execute, and torch's matrix
 # products then end the process. Before torch is imported; ranks that tests start inherit it.
@@ -7,6 +8,9 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import pytest
 import torch
+
+# Shells start what goes to the background deaf to Ctrl-C, and whatever that starts is deaf too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
