@@ -8,6 +8,7 @@ import math
 import os
 import statistics
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from . import _core, tasks
@@ -35,6 +36,8 @@ from .runs import (
 from .virtual_cluster import Outcome, VirtualCluster
 
 MOST_RANKS, MOST_STEPS, MOST_SEEDS = 1024, 10**7, 1000
+SHOW_EVERY = 0.2  # seconds
+WIDE = 100  # columns; a narrower bar leaves out which choices are being made
 TOLERANCE = 0.005  # of the figure; a run that ends further on the wrong side of fp32 has lost
 
 
@@ -143,13 +146,9 @@ def train(
         horizon=arguments.steps,
         trace=None if each.baseline else trace_path(arguments, each.name, seed),
     )
-    bar = progress.add_task(f"{each.name}, seed {seed}", total=arguments.steps, loss="")
-
-    def advance(step: int, loss: float) -> None:
-        progress.update(bar, completed=step, loss=f"loss {loss:.3f}")
-
-    outcome = cluster.run(arguments.steps, advance)
-    progress.stop_task(bar)
+    bar = Bar(progress, f"{each.name}, seed {seed}", arguments.steps, cluster)
+    outcome = cluster.run(arguments.steps, bar.advance)
+    bar.stop()
     if task.figure and task.figure not in outcome.figures:
         known = ", ".join(outcome.figures) or "none"
         raise Error(
@@ -170,15 +169,49 @@ def trace_path(arguments: Namespace, name: str, seed: int) -> str | None:
     return str(path.with_name(f"{path.stem}.{policies.index(name) + 1}-seed{seed}{path.suffix}"))
 
 
+# --- progress ---
+
+
 def make_progress(console: Console, quiet: bool) -> Progress:
-    return Progress(
+    columns: list[ProgressColumn] = [
         TextColumn("{task.description}"),
         BarColumn(bar_width=14),
-        TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.fields[loss]}"),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.fields[figures]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-        console=console,
-        disable=quiet,
-    )
+    ]
+    if console.width >= WIDE:
+        columns.append(TextColumn("{task.fields[doing]}"))
+    return Progress(*columns, console=console, disable=quiet)
+
+
+class Bar:
+    """What is seen of a run under way."""
+
+    def __init__(self, progress: Progress, name: str, steps: int, cluster: VirtualCluster):
+        self._progress, self._steps, self._cluster = progress, steps, cluster
+        self._task = progress.add_task(name, total=steps, figures="", doing="")
+        self._shown_at = -math.inf
+        self._choices: dict[str, int] = {}  # made until then
+
+    def advance(self, step: int, loss: float) -> None:
+        self._progress.update(self._task, completed=step)
+        now = time.monotonic()
+        if now - self._shown_at > SHOW_EVERY or step == self._steps:
+            self._shown_at = now
+            self._progress.update(self._task, **self._figures(loss))
+
+    def stop(self) -> None:
+        self._progress.stop_task(self._task)
+
+    def _figures(self, loss: float) -> dict[str, str]:
+        counts = self._cluster.counts
+        before, self._choices = self._choices, counts["choices"]
+        made = [name for name, times in self._choices.items() if times > before.get(name, 0)]
+        figures = [f"loss {loss:.3f}", f"{1e3 * self._cluster.step_seconds[-1]:.1f} ms modelled"]
+        if counts["dense_bytes"]:
+            saved = 1 - counts["bytes_sent"] / counts["dense_bytes"]
+            figures.append(f"{100 * saved:.0f} % saved")
+        return {"figures": "  ".join(figures), "doing": "; ".join(made)}
 
 
 # --- the result ---

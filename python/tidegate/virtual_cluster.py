@@ -174,13 +174,13 @@ class VirtualCluster:
         if figures:
             self._sessions[0].log({name: float(value) for name, value in figures.items()})
         self._sessions[0].note_end()
-        counts = self._counts.now()
+        counts = self.counts
         last = self.losses[-LAST_LOSSES:]
         return Outcome(
             steps=len(self.losses),
             loss=sum(last) / max(1, len(last)),
             figures=figures,
-            bytes_sent=counts["bytes_sent"] / self.ranks,
+            bytes_sent=counts["bytes_sent"],
             dense_bytes=counts["dense_bytes"],
             link=self.link,
             compute_seconds=self.compute_seconds,
@@ -191,6 +191,13 @@ class VirtualCluster:
             choices=counts["choices"],
             roots=counts["roots"],
         )
+
+    @property
+    def counts(self) -> dict:
+        """Of the steps so far: bytes that a rank sent, on average, and that dense fp32 would have
+        sent; how often each choice was made; how often each rank was the root."""
+        counts = self._counts.now()
+        return {**counts, "bytes_sent": counts["bytes_sent"] / self.ranks}
 
     def evaluate(self) -> dict[str, float]:
         """The task's figures, as the model is now."""

@@ -102,11 +102,20 @@ def test_a_table_for_people(capsys):
     assert re.search(r"dense fp32 +\d\.\d{3} +\d\.\d{3} +\d\.\d +1\.0000 +\d\.\d +1\.00x", out)
 
 
-def test_progress_goes_to_standard_error(capsys):
+def test_progress_goes_to_standard_error(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     code, out, err = said(capsys, "simulate", *QUICK[:-1], "--json", "-")
     assert code == 0
-    json.loads(out)
-    assert "auto, seed 0" in err
+    [auto] = [row for row in json.loads(out)["runs"] if row["name"] == "auto"]
+    words = " ".join(err.split())
+    for part in (
+        "auto, seed 0",
+        "loss ",
+        " ms modelled",
+        f"{100 - 100 * auto['ratio']:.0f} % saved",
+    ):
+        assert part in words
+    assert any(choice.split()[0] in words for choice in auto["choices"])
 
 
 def test_a_trace_of_every_policy_and_seed(capsys, tmp_path):
