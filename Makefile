@@ -53,14 +53,14 @@ $(installed): $(package_sources) | setup
 	@touch $@
 
 # pytest comes last: its closing line tells the outcome of the whole. Without the sanitizers, which
-# are in `make test-all`: they take as long again.
+# are in `make test-all`: they take as long again. One worker more than cores: many tests wait.
 test: ## build and run the checks and tests (ten minutes from nothing)
 	@$(STAGE) "system packages" $(SUBMAKE) system
 	@$(STAGE) "Python packages, beside the build (release, warnings are errors)" $(SUBMAKE) -j2 setup cpp
 	@$(STAGE) "C++ tests, beside the Python package" $(SUBMAKE) -j2 run-ctest package
 	@$(STAGE) "format, lint and direction of includes" $(SUBMAKE) lint
 	@echo "== Python tests"
-	@$(VENV)/python -m pytest -m 'not all' -n $(CMAKE_BUILD_PARALLEL_LEVEL) --dist worksteal
+	@$(VENV)/python -m pytest -m 'not all' -n $$(( $(CMAKE_BUILD_PARALLEL_LEVEL) + 1 )) --dist worksteal
 
 # The C++ tests under sanitizers, and the tests marked `all`, which take long or need much
 # installed. One after the other: they start browsers and jobs of several processes themselves.

@@ -174,8 +174,8 @@ if __name__ == "__main__":
 
 
 def wait_long(folder: str, word: str) -> dict:
-    Path(folder, "waiting").touch()
     try:
+        Path(folder, "waiting").touch()
         time.sleep(100)
     finally:
         Path(folder, "cleaned-up").touch()

@@ -80,7 +80,7 @@ def train_until_one_fails(rank, ranks, method, how):
         ("kill", "artopk-star"),
         ("raise", "topk"),
         ("stop", "dense"),
-        ("stop", "topk"),
+        pytest.param("stop", "topk", marks=pytest.mark.all),
     ],
 )
 def test_a_failing_rank_is_reported_by_the_others(how, method):

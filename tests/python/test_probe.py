@@ -78,6 +78,7 @@ def test_probe_under_mpirun():
     assert json.loads(done.stdout)["ranks"] == 2  # and only one rank speaks
 
 
+@pytest.mark.all
 def test_probe_under_slurm():
     """What srun sets, without a cluster."""
     port = free_port()
@@ -182,6 +183,7 @@ def known_at_once(rank, ranks, options):
     return network
 
 
+@pytest.mark.all
 def test_calibration_is_skipped_on_request():
     measured, skipped = results_of_each(known_at_once, 2, [({},), ({"calibrate": False},)])
     assert all(network["all-reduce"]["origin"] == "measured" for network in measured)
