@@ -347,6 +347,52 @@ TEST(NetworkEstimate, FindsTheLimitAlsoWhenItComesFromACheckpointWithoutOne) {
   expect_to_find_the_limit(loaded);
 }
 
+// Such as the ranks' records, for which busy ranks come late.
+TEST(NetworkEstimate, KindsOfShortMessagesAloneGoWithTheRateOfTheOthers) {
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    NetworkEstimate estimate = calibrated(kLink);
+    Steps large(kLink, {kLarge, kMiddle}, 0.1, seed);
+    Steps tiny(kLink, {kTiny}, 1, seed + 100);
+    for (int i = 0; i < 200; ++i) {
+      if (i == 50) large.change(parse_link("30mbit,2ms"));
+      if (i == 120) large.change(kLink);
+      std::vector<Transfer> step = large.next();
+      for (const Transfer& late : tiny.next(i < 50 ? 1 : 5)) step.push_back(late);
+      estimate.observe(step);
+      const auto mbit = [&](Collective of) {
+        return estimate.network().fit(of).link.bytes_per_second * 8e-6;
+      };
+      for (const Collective other : {Collective::all_gather, Collective::all_to_all}) {
+        ASSERT_GE(mbit(other), 10) << name(other) << ", step " << i << ", seed " << seed;
+        ASSERT_LE(mbit(other), 300) << name(other) << ", step " << i << ", seed " << seed;
+      }
+    }
+  }
+}
+
+// All messages are mostly latency as long as the link is fast. The shorter half of them hardly
+// notices when it no longer is.
+TEST(NetworkEstimate, ARateThatFallsFarIsNotTakenForLatency) {
+  const Link fast = parse_link("1gbit,0.5ms");
+  const Link slow = parse_link("5mbit,0.5ms");
+  const Round owner{Collective::all_to_all, 1'000'000};
+  const std::vector<Round> rounds = {{Collective::all_gather, 1'000},
+                                     {Collective::all_gather, 40'000},
+                                     {Collective::all_gather, 10'000},
+                                     {Collective::all_reduce, 20'000}};
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    NetworkEstimate estimate = calibrated(fast);
+    Steps steps(fast, rounds, 0.1, seed);
+    for (int i = 0; i < 50; ++i) estimate.observe(steps.next());
+    steps.change(slow);
+    for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+    EXPECT_NEAR(seconds(owner, estimate) / price(owner, 4, slow).count(), 1, 0.2) << seed;
+    steps.change(fast);
+    for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+    EXPECT_LT(seconds(owner, estimate) / price(owner, 4, slow).count(), 0.3) << seed;
+  }
+}
+
 TEST(NetworkChange, IsDescribedInWords) {
   EXPECT_EQ(describe(NetworkChange{.of_latency = false, .factor = 2}),
             "the rate of the network is 0.50 times what it was");

@@ -31,6 +31,9 @@ constexpr double kBelief = 2;
 // bucket or a socket's memory takes it in, and says nothing about what longer ones would take.
 constexpr double kTellingSeconds = 0.02;
 constexpr double kTellingBytes = 2e6;
+// Kinds that send for less than this share of the time that the busiest one does, such as that of
+// the ranks' records, have no rate of their own: whatever delays them would be booked as bytes.
+constexpr double kShowingShare = 0.1;
 
 void write(Numbers& out, const Link& link) {
   out.insert(out.end(), {link.bytes_per_second, link.latency.count()});
@@ -73,17 +76,12 @@ Link start_of_fit(const Link& link) {
   return limited(link) ? link : Link{.bytes_per_second = kGuessedRate, .latency = link.latency};
 }
 
-// How a link has changed, in logarithms.
-struct Drift {
-  Drift(const Link& from, const Link& to)
-      : latency(std::log(std::max(kLeastLatency, to.latency.count()) /
-                         std::max(kLeastLatency, from.latency.count()))),
-        rate(std::log(to.bytes_per_second / from.bytes_per_second)) {}
-  double latency;
-  double rate;
-};
-
 }  // namespace
+
+NetworkEstimate::Drift::Drift(const Link& from, const Link& to)
+    : latency(std::log(std::max(kLeastLatency, to.latency.count()) /
+                       std::max(kLeastLatency, from.latency.count()))),
+      rate(std::log(to.bytes_per_second / from.bytes_per_second)) {}
 
 bool NetworkEstimate::tells(const Transfer& transfer, const Kind& kind) {
   if (kind.trust < kTrust) return true;  // of what is only guessed anything tells more
@@ -101,6 +99,16 @@ double NetworkEstimate::reached(const Kind& kind) {
   const auto quarter = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 4);
   std::nth_element(rates.begin(), quarter, rates.end(), std::greater<>());
   return *quarter;
+}
+
+// How fast a kind is taken to be, at most.
+double NetworkEstimate::believed(const Kind& kind) {
+  return kBelief * std::max(kind.fastest, reached(kind));
+}
+
+Link NetworkEstimate::scaled(const Link& link, const Multiples& by) {
+  return {.bytes_per_second = link.bytes_per_second / by.per_byte,
+          .latency = Seconds(std::max(kLeastLatency, link.latency.count()) * by.latency)};
 }
 
 std::string describe(const NetworkChange& change) {
@@ -214,8 +222,7 @@ NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
   recent_.emplace_back(transfers.begin(), transfers.end());
   if (recent_.size() > kRecent) recent_.pop_front();
-  const Moved moved = look_for_change(transfers);
-  if (moved.latency || moved.rate) return start_anew(moved);
+  if (has_changed(transfers)) return start_anew();
   for (const Transfer& transfer : transfers) add(transfer);
   fit_kinds();
   follow();
@@ -232,15 +239,20 @@ void NetworkEstimate::add(const Transfer& transfer) {
   if (of.window.size() > kWindow) of.window.pop_front();
 }
 
+NetworkEstimate::Sample NetworkEstimate::sample(const Transfer& transfer, const Fit& known) {
+  const Link link = start_of_fit(known.link);
+  return {.waiting = transfer.cost.steps * std::max(kLeastLatency, link.latency.count()),
+          .sending = transfer.cost.bytes / link.bytes_per_second,
+          .hidden = known.hidden,
+          .seconds = transfer.seconds.count()};
+}
+
 // Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
 // errors u a + v b + known - 1. Huber's weights, three rounds. A transfer that is all latency says
 // nothing about bytes, one that is not hides a share of its latency. And one that is mostly latency
 // says nothing about a rate that is known: what it took beyond that is no matter of bytes.
-Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, double fastest) {
-  const std::deque<Transfer>& window = kind.window;
-  const double latency = std::max(kLeastLatency, kind.before.latency.count());
-  const double per_byte = 1 / kind.before.bytes_per_second;
-  const double least_b = kind.before.bytes_per_second / fastest;
+NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples, double trust,
+                                                bool shows_rate, double least_b) {
   double a = 1;
   double b = 1;
   struct Parts {
@@ -248,22 +260,22 @@ Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, d
     double sending;
     double known;
   };
-  const auto parts = [&](const Transfer& transfer) -> Parts {
-    const double waiting = transfer.cost.steps * latency;
-    const double sending = transfer.cost.bytes * per_byte;
+  const auto parts = [&](const Sample& sample) -> Parts {
+    const auto [waiting, sending, hidden, seconds] = sample;
     if (a * waiting * hidden > b * sending) return {waiting, 0, 0};
     const double shown = waiting * (1 - hidden);
-    if (trust.rate >= kTrust && a * shown > b * sending) return {shown, 0, b * sending};
+    const bool of_known_rate = trust >= kTrust && a * shown > b * sending;
+    if (!shows_rate || of_known_rate) return {shown, 0, b * sending};
     return {shown, sending, 0};
   };
-  std::vector<double> weights(window.size(), 1.0);
+  std::vector<double> weights(samples.size(), 1.0);
   for (int round = 0; round < 3; ++round) {
-    double uu = trust.latency, vv = trust.rate, uv = 0, u1 = trust.latency, v1 = trust.rate;
-    for (std::size_t i = 0; i < window.size(); ++i) {
-      const Parts part = parts(window[i]);
-      const double u = part.waiting / window[i].seconds.count();
-      const double v = part.sending / window[i].seconds.count();
-      const double rest = 1 - part.known / window[i].seconds.count();
+    double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const Parts part = parts(samples[i]);
+      const double u = part.waiting / samples[i].seconds;
+      const double v = part.sending / samples[i].seconds;
+      const double rest = 1 - part.known / samples[i].seconds;
       uu += weights[i] * u * u;
       vv += weights[i] * v * v;
       uv += weights[i] * u * v;
@@ -278,65 +290,88 @@ Link NetworkEstimate::fit(const Kind& kind, double hidden, const Trust& trust, d
       b = std::max(v1 / vv, least_b);
     }
     std::vector<double> errors;
-    for (const Transfer& transfer : window) {
-      const Parts part = parts(transfer);
+    for (const Sample& each : samples) {
+      const Parts part = parts(each);
       const double expected = a * part.waiting + b * part.sending + part.known;
-      errors.push_back(std::abs(expected / transfer.seconds.count() - 1));
+      errors.push_back(std::abs(expected / each.seconds - 1));
     }
     const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
     for (std::size_t i = 0; i < errors.size(); ++i) {
       weights[i] = errors[i] <= limit ? 1.0 : limit / errors[i];
     }
   }
-  return {.bytes_per_second = 1 / (b * per_byte), .latency = Seconds(a * latency)};
+  return {a, b};
+}
+
+// Which kinds carry enough for their transfers to tell a rate; of a guess any tells more.
+NetworkEstimate::PerKind NetworkEstimate::showing_rate() const {
+  std::array<double, kPricedCollectives.size()> sending{};
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    for (const Transfer& transfer : kinds_[i].window) sending[i] += transfer.cost.bytes;
+    sending[i] /= kinds_[i].before.bytes_per_second;
+  }
+  const double most = std::ranges::max(sending);
+  PerKind showing{};
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    if (kinds_[i].window.empty()) continue;
+    showing[i] = kinds_[i].trust < kTrust || sending[i] >= kShowingShare * most;
+  }
+  return showing;
 }
 
 void NetworkEstimate::fit_kinds() {
-  for (const Collective collective : kPricedCollectives) {
-    const double trust = kind(collective).trust;
-    fit_kind(collective, {trust, trust});
+  const PerKind showing = showing_rate();
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    if (!kinds_[i].window.empty()) fit_kind(kPricedCollectives[i], showing[i]);
   }
 }
 
-void NetworkEstimate::fit_kind(Collective collective, const Trust& trust) {
+void NetworkEstimate::fit_kind(Collective collective, bool shows_rate) {
   Kind& of = kind(collective);
-  if (of.window.empty()) return;
   const double hidden = network_.fit(collective).hidden;
-  const double fastest = kBelief * std::max(of.fastest, reached(of));
-  const Link fitted = fit(of, hidden, trust, fastest);
-  // A guess may be far off: what follows is nearer.
-  if (trust.latency < kTrust) of.before.latency = fitted.latency;
-  if (trust.rate < kTrust) of.before.bytes_per_second = fitted.bytes_per_second;
+  const Fit known{.link = of.before, .hidden = hidden};
+  std::vector<Sample> samples;
+  for (const Transfer& transfer : of.window) samples.push_back(sample(transfer, known));
+  const double least_b = of.before.bytes_per_second / believed(of);
+  const Link fitted = scaled(of.before, fit(samples, of.trust, shows_rate, least_b));
+  if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
   network_.set_measured(collective, fitted, hidden);
   known_ = true;
 }
 
+// How the kinds in use have moved, in logarithms.
+NetworkEstimate::Drift NetworkEstimate::drift() const {
+  const PerKind showing = showing_rate();
+  Drift sum(0, 0);
+  int in_use = 0;
+  int showing_rate = 0;
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    if (kinds_[i].window.empty()) continue;
+    const Drift drift(kinds_[i].before, network_.fit(kPricedCollectives[i]).link);
+    sum.latency += drift.latency;
+    ++in_use;
+    if (!showing[i]) continue;
+    sum.rate += drift.rate;
+    ++showing_rate;
+  }
+  return {sum.latency / std::max(1, in_use), sum.rate / std::max(1, showing_rate)};
+}
+
 // How the kinds in use have moved, the others have too.
 void NetworkEstimate::follow() {
-  double latency = 0;
-  double rate = 0;
-  int in_use = 0;
-  for (const Collective collective : kPricedCollectives) {
-    const Kind& of = kind(collective);
-    if (of.window.empty()) continue;
-    const Drift drift(of.before, network_.fit(collective).link);
-    latency += drift.latency;
-    rate += drift.rate;
-    ++in_use;
-  }
-  if (in_use == 0) return;
+  const Drift moved = drift();
   for (const Collective collective : kPricedCollectives) {
     Fit fit = network_.fit(collective);
     if (!kind(collective).window.empty() || fit.origin == Origin::derived) continue;
     fit.link = kind(collective).before;
-    fit.link.latency *= std::exp(latency / in_use);
-    fit.link.bytes_per_second *= std::exp(rate / in_use);
+    fit.link.latency *= std::exp(moved.latency);
+    fit.link.bytes_per_second *= std::exp(moved.rate);
     network_.set(collective, fit);
   }
 }
 
-NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
-  if (!known_) return {};
+bool NetworkEstimate::has_changed(std::span<const Transfer> transfers) {
+  if (!known_) return false;
   struct Sum {
     double seconds = 0;
     double expected = 0;
@@ -358,49 +393,59 @@ NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer
     if (!(sum.expected > 0) || !(sum.seconds > 0)) return false;
     return detector.observe(std::log(sum.seconds / sum.expected)).has_value();
   };
-  return {.latency = moved(latency_, mostly_latency), .rate = moved(rate_, mostly_bytes)};
+  const bool latency_moved = moved(latency_, mostly_latency);
+  return moved(rate_, mostly_bytes) || latency_moved;  // both have seen the step
 }
 
-// From the steps that gave the change away alone; what was known before is only where it starts. A
-// rate that did not move stays what it was.
-NetworkChange NetworkEstimate::start_anew(const Moved& moved) {
+// By how much latency and time per byte of all kinds have changed, from the recent transfers alone:
+// one pair for all, because only several sizes can tell one from the other, and a kind may have one.
+NetworkEstimate::Multiples NetworkEstimate::common_change() const {
+  std::vector<Sample> samples;
+  for (const std::vector<Transfer>& step : recent_) {
+    for (const Transfer& transfer : step) {
+      samples.push_back(sample(transfer, network_.fit(transfer.collective)));
+    }
+  }
+  Multiples all{1, 1};
+  for (int round = 0; round < 16; ++round) {  // each time from where it was
+    const Multiples more = fit(samples, kNoTrust, /*shows_rate=*/true, /*least_b=*/0);
+    all = {all.latency * more.latency, all.per_byte * more.per_byte};
+    for (Sample& each : samples) {
+      each.waiting *= more.latency;
+      each.sending *= more.per_byte;
+    }
+  }
+  return all;
+}
+
+// From the steps that gave the change away alone; what was known before is only where it starts.
+NetworkChange NetworkEstimate::start_anew() {
   const Network old = network_;
+  const Multiples change = common_change();
   std::array<double, kPricedCollectives.size()> fastest;
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
   restart(kTrust);
   for (const std::vector<Transfer>& step : recent_) {
     for (const Transfer& transfer : step) add(transfer);
   }
-  for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fastest = fastest[i];
-  const Trust trust{.latency = kNoTrust, .rate = moved.rate ? kNoTrust : kTrust};
-  for (int round = 0; round < 16; ++round) {  // each time from where it was
-    for (const Collective collective : kPricedCollectives) fit_kind(collective, trust);
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    Kind& of = kinds_[i];
+    of.fastest = fastest[i];
+    if (of.window.empty()) continue;
+    Link link = scaled(of.before, change);
+    link.bytes_per_second = std::min(link.bytes_per_second, believed(of));
+    network_.set_measured(kPricedCollectives[i], link, old.fit(kPricedCollectives[i]).hidden);
   }
-  double latency = 0;
-  double rate = 0;
-  for (const Collective collective : kPricedCollectives) {
-    Kind& of = kind(collective);
-    if (!of.window.empty()) {
-      const Drift drift(old.fit(collective).link, network_.fit(collective).link);
-      latency += drift.latency;
-      rate += drift.rate;
-      // The others, in follow(), must see how far it has gone.
-      of.before = old.fit(collective).link;
-    }
-  }
+  const Drift gone = drift();
   follow();
   // All of them before one is changed: kinds that are not in use go by the others.
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
-  for (std::size_t i = 0; i < kinds_.size(); ++i) kinds_[i].fastest = fastest[i];
-  for (const Collective collective : kPricedCollectives) {
-    Kind& of = kind(collective);
-    of.before = network_.fit(collective).link;
-    of.trust = kTrust;
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    kinds_[i].fastest = fastest[i];
+    kinds_[i].before = network_.fit(kPricedCollectives[i]).link;
   }
-  const bool of_latency = std::abs(latency) > std::abs(rate);
-  const auto kinds = static_cast<double>(
-      std::ranges::count_if(kinds_, [](const Kind& of) { return !of.window.empty(); }));
-  return {.of_latency = of_latency, .factor = std::exp((of_latency ? latency : -rate) / kinds)};
+  const bool of_latency = std::abs(gone.latency) > std::abs(gone.rate);
+  return {.of_latency = of_latency, .factor = std::exp(of_latency ? gone.latency : -gone.rate)};
 }
 
 }  // namespace tidegate

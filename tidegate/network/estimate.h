@@ -8,9 +8,11 @@
 // before, because transfers of one size alone cannot tell latency from rate. A rate that is known
 // is moved by transfers that are mostly bytes alone: short ones wait for busy ranks more than for
 // the wire. Transfers that are mostly latency and those that are mostly bytes are watched for
-// changes apart; after one, the fit starts anew from the steps that gave it away. Kinds that are
-// not in use follow those that are: it is the network that changes, not a collective. That a link
-// is much faster than known only long messages show; short ones pass a shaped link unhindered.
+// changes apart; after one, the fits start anew from the steps that gave it away, all moved by the
+// same factors: it is the network that changes, not a collective. For that reason too, kinds that
+// are not in use follow those that are, and rates of kinds that carry hardly any of the bytes. That
+// a link is much faster than known only long messages show; short ones pass a shaped link
+// unhindered.
 #pragma once
 
 #include <array>
@@ -68,29 +70,45 @@ class NetworkEstimate {
     std::deque<Transfer> window;
   };
 
-  // In what was known before, counted in transfers.
-  struct Trust {
-    double latency = 1;
-    double rate = 1;
+  // A transfer beside what it should have taken.
+  struct Sample {
+    double waiting;
+    double sending;
+    double hidden;  // share of the waiting
+    double seconds;
   };
+  // Of what was known.
+  struct Multiples {
+    double latency;
+    double per_byte;
+  };
+  // How links have changed, in logarithms.
+  struct Drift {
+    Drift(double of_latency, double of_rate) : latency(of_latency), rate(of_rate) {}
+    Drift(const Link& from, const Link& to);
+    double latency;
+    double rate;
+  };
+  using PerKind = std::array<bool, kPricedCollectives.size()>;
 
   static bool tells(const Transfer& transfer, const Kind& kind);
   static double reached(const Kind& kind);
+  static double believed(const Kind& kind);
+  static Link scaled(const Link& link, const Multiples& by);
+  static Sample sample(const Transfer& transfer, const Fit& known);
+  static Multiples fit(std::span<const Sample> samples, double trust, bool shows_rate,
+                       double least_b);
 
   Kind& kind(Collective collective);
-  static Link fit(const Kind& kind, double hidden, const Trust& trust, double fastest);
   void add(const Transfer& transfer);
-  // What moved.
-  struct Moved {
-    bool latency = false;
-    bool rate = false;
-  };
-
+  PerKind showing_rate() const;
   void fit_kinds();
-  void fit_kind(Collective collective, const Trust& trust);
+  void fit_kind(Collective collective, bool shows_rate);
+  Drift drift() const;
   void follow();
-  Moved look_for_change(std::span<const Transfer> transfers);
-  NetworkChange start_anew(const Moved& moved);
+  bool has_changed(std::span<const Transfer> transfers);
+  Multiples common_change() const;
+  NetworkChange start_anew();
   void restart(double trust);
   void derive_unlimited();
   double seen(Collective collective);
