@@ -196,8 +196,9 @@ std::optional<Ticket> Session::next() {
       return std::nullopt;
     }
     statistics_.issue();
-    issued_at_[{kStatisticsBucket, 1}] = settings_.clock();
-    return Ticket{kStatisticsBucket, 1};
+    const Ticket ticket{kStatisticsBucket, 1};
+    wire_.issue(ticket, expected_seconds(records_round(needs_.sketches)), settings_.clock());
+    return ticket;
   }
   while (!submitted_.empty() && !statistics_.blocks(step_)) {
     const ReadyBucket ready = submitted_.front();
@@ -216,7 +217,7 @@ std::optional<Ticket> Session::next() {
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket->bucket)];
   figures.compress_seconds += seconds(worked);
   figures.bytes_sent += bytes_sent(pipeline_->request(*ticket), extent());
-  issued_at_[{ticket->bucket, ticket->round}] = now;
+  wire_.issue(*ticket, expected_seconds(round_of(pipeline_->request(*ticket))), now);
   wire_starts(now);
   note("issue", ticket->bucket, ticket->round, now);
   return ticket;
@@ -228,15 +229,13 @@ const Request& Session::request(Ticket ticket) const {
 
 void Session::complete(Ticket ticket, bool finite, double took) {
   const std::int64_t arrived = settings_.clock();
-  const auto issued = issued_at_.extract({ticket.bucket, ticket.round});
-  if (issued.empty()) {
+  const auto arrival = wire_.arrive(ticket, arrived, std::isfinite(took));
+  if (!arrival) {
     fail(Fault::config, "round ", ticket.round, " of bucket ", ticket.bucket, " was never issued");
   }
   const bool told = took != kByClock && std::isfinite(took);
-  const double on_wire = told ? took : seconds(arrived - issued.mapped());
-  if (took == kByClock) took = time_on_wire(issued.mapped(), arrived);
-  last_arrival_ = arrived;
-  last_was_prompt_ = std::isfinite(took);
+  const double on_wire = told ? took : seconds(arrived - arrival->issued);
+  if (took == kByClock) took = arrival->charged;
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
     const auto records = statistics_.complete();
@@ -268,11 +267,9 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (pipeline_->finished()) finish_step();
 }
 
-// What came before it occupied the wire until it arrived; when that was, nobody knows if it was not
-// noticed at once.
-double Session::time_on_wire(std::int64_t issued, std::int64_t arrived) const {
-  if (issued < last_arrival_ && !last_was_prompt_) return kUnknown;
-  return seconds(arrived - std::max(issued, last_arrival_));
+double Session::expected_seconds(const Round& round) const {
+  if (round.collective == Collective::foreign) return 0;
+  return price(round, learned_.network().network()).total().count();
 }
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }

@@ -29,6 +29,7 @@
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
 #include "tidegate/session/rate_drops.h"
+#include "tidegate/session/shared_wire.h"
 #include "tidegate/session/state.h"
 #include "tidegate/session/statistics_round.h"
 #include "tidegate/session/stragglers.h"
@@ -189,7 +190,7 @@ class Session {
   double timed(Write write) const;
   void begin_step(std::int64_t ready);
   void finish_step();
-  double time_on_wire(std::int64_t issued, std::int64_t arrived) const;
+  double expected_seconds(const Round& round) const;
   void learn();
   void observe();
   void sum_up();
@@ -250,13 +251,11 @@ class Session {
   std::vector<ReadyBucket> step_buckets_;
   bool foreign_finite_ = true;
   StepFigures figures_;
-  std::map<std::pair<int, int>, std::int64_t> issued_at_;
+  SharedWire wire_;
   std::optional<std::int64_t> step_began_;  // none = what lies before is no step
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;
-  std::int64_t last_arrival_ = 0;
-  bool last_was_prompt_ = true;  // it was noticed when it came
   double last_exposed_ = 0;  // of the step before: seconds from its last bucket ready to all done
   double last_record_seconds_ = 0;
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tidegate/session/shared_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tidegate::shared_wire_test {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr Ticket kShort{0, 1};
+constexpr Ticket kLong{1, 1};
+
+double milliseconds(const std::optional<SharedWire::Arrival>& arrival) {
+  return arrival ? arrival->charged * 1e3 : -1;
+}
+
+TEST(SharedWire, OneAloneTookItsTime) {
+  SharedWire wire;
+  wire.issue(kShort, 0.5, 7 * kMillisecond);
+  const auto arrival = wire.arrive(kShort, 12 * kMillisecond, true);
+  EXPECT_NEAR(milliseconds(arrival), 5, 1e-9);
+  EXPECT_EQ(arrival->issued, 7 * kMillisecond);
+  EXPECT_FALSE(wire.arrive(kShort, 13 * kMillisecond, true)) << "it has arrived before";
+}
+
+TEST(SharedWire, TheTimeOfSeveralIsDividedByWhatTheyShouldTake) {
+  SharedWire wire;
+  wire.issue(kShort, 0.001, 0);
+  wire.issue(kLong, 0.019, 0);
+  const double of_short = milliseconds(wire.arrive(kShort, 20 * kMillisecond, true));
+  const double of_long = milliseconds(wire.arrive(kLong, 22 * kMillisecond, true));
+  EXPECT_NEAR(of_short, 1, 1e-9);
+  EXPECT_NEAR(of_long, 19 + 2, 1e-9);
+}
+
+TEST(SharedWire, WhatPassesBeforeOneIsIssuedIsNotItsTime) {
+  SharedWire wire;
+  wire.issue(kLong, 0.010, 0);
+  wire.issue(kShort, 0.010, 8 * kMillisecond);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 10 * kMillisecond, true)), 9, 1e-9);
+  EXPECT_NEAR(milliseconds(wire.arrive(kShort, 15 * kMillisecond, true)), 6, 1e-9);
+}
+
+// All the time for which anything is on the wire is somebody's, and no other.
+TEST(SharedWire, NothingIsLostOrCountedTwice) {
+  SharedWire wire;
+  double sum = 0;
+  for (int bucket = 0; bucket < 20; ++bucket) {
+    wire.issue({bucket, 1}, 0.001 * (bucket % 5), bucket * kMillisecond);
+    if (bucket >= 2) {
+      sum += milliseconds(wire.arrive({bucket - 2, 1}, bucket * kMillisecond + 1000, true));
+    }
+  }
+  sum += milliseconds(wire.arrive({18, 1}, 25 * kMillisecond, true));
+  sum += milliseconds(wire.arrive({19, 1}, 30 * kMillisecond, true));
+  EXPECT_NEAR(sum, 30, 1e-6);
+  wire.issue(kLong, 1, 50 * kMillisecond);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 51 * kMillisecond, true)), 1, 1e-9);
+}
+
+TEST(SharedWire, OneThatWasNoticedLateSaysNothingAboutThoseBesideIt) {
+  SharedWire wire;
+  wire.issue(kShort, 1, 0);
+  wire.issue(kLong, 1, 0);
+  EXPECT_TRUE(std::isinf(wire.arrive(kShort, kMillisecond, false)->charged));
+  EXPECT_TRUE(std::isinf(wire.arrive(kLong, 2 * kMillisecond, true)->charged));
+  wire.issue(kLong, 1, 3 * kMillisecond);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 4 * kMillisecond, true)), 1, 1e-9);
+}
+
+}  // namespace
+}  // namespace tidegate::shared_wire_test
