@@ -31,25 +31,34 @@ class SharedWire {
     on_wire_[{ticket.bucket, ticket.round}] = {.issued = now, .weight = weight};
   }
 
-  // `noticed` = when it came, not some time later: then it may have shared less than it seems, and
-  // neither its time nor that of those beside it is known. None = it was never issued.
+  // `noticed` = when it came, not some time later. If it was charged much since the last arrival,
+  // after which nobody looked, and more than it should take in all, then nobody knows how much of
+  // that was its own, nor what those beside it took. None = it was never issued.
   std::optional<Arrival> arrive(Ticket ticket, std::int64_t now, bool noticed) {
     divide_until(now);
     const auto found = on_wire_.extract({ticket.bucket, ticket.round});
     if (found.empty()) return std::nullopt;
-    const bool known = found.mapped().known && noticed;
-    for (auto& [other, flight] : on_wire_) flight.known = flight.known && known;
-    return Arrival{found.mapped().issued, known ? found.mapped().charged : kUnknown};
+    const Flight& flight = found.mapped();
+    const double doubtful = noticed ? 0 : flight.charged - flight.charged_before;
+    const bool known = flight.known && (doubtful <= kDoubt * flight.charged ||
+                                        flight.charged <= flight.weight);
+    for (auto& [other, beside] : on_wire_) {
+      beside.charged_before = beside.charged;
+      beside.known = beside.known && known;
+    }
+    return Arrival{flight.issued, known ? flight.charged : kUnknown};
   }
 
  private:
   static constexpr double kLeastWeight = 1e-6;
+  static constexpr double kDoubt = 0.25;  // share of what it was charged
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
   struct Flight {
     std::int64_t issued = 0;
     double weight = 0;
     double charged = 0;
+    double charged_before = 0;  // the last arrival
     bool known = true;
   };
 
