@@ -70,7 +70,15 @@ TEST(SharedWire, OneThatWasNoticedTooLateSaysNothingAboutThoseBesideIt) {
   EXPECT_NEAR(milliseconds(wire.arrive(kLong, 4 * kMillisecond, true)), 1, 1e-9);
 }
 
-// Such as the steps of a ring on the rank that joins last: what it waits for has come already.
+TEST(SharedWire, StepsOfARingCountAlsoIfTheyWereNoticedLate) {
+  SharedWire wire;
+  wire.issue(kShort, 0.0001, 0, /*in_steps=*/true);
+  wire.issue(kLong, 0.0001, 0);
+  EXPECT_NEAR(milliseconds(wire.arrive(kShort, 2 * kMillisecond, false)), 1, 1e-9);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 3 * kMillisecond, true)), 2, 1e-9);
+}
+
+// Such as messages on the rank that joins last: what it waits for has come already.
 TEST(SharedWire, OneThatWasNoticedLateButSoonEnoughCounts) {
   SharedWire wire;
   wire.issue(kShort, 0.002, 0);

@@ -216,8 +216,10 @@ std::optional<Ticket> Session::next() {
   const std::int64_t now = settings_.clock();
   BucketFigures& figures = figures_.buckets[static_cast<std::size_t>(ticket->bucket)];
   figures.compress_seconds += seconds(worked);
-  figures.bytes_sent += bytes_sent(pipeline_->request(*ticket), extent());
-  wire_.issue(*ticket, expected_seconds(round_of(pipeline_->request(*ticket))), now);
+  const Request& request = pipeline_->request(*ticket);
+  figures.bytes_sent += bytes_sent(request, extent());
+  wire_.issue(*ticket, expected_seconds(round_of(request)), now,
+              /*in_steps=*/std::holds_alternative<SendReceive>(request));
   wire_starts(now);
   note("issue", ticket->bucket, ticket->round, now);
   return ticket;
@@ -235,7 +237,7 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   }
   const bool told = took != kByClock && std::isfinite(took);
   const double on_wire = told ? took : seconds(arrived - arrival->issued);
-  if (took == kByClock) took = arrival->charged;
+  if (!told) took = arrival->charged;
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
     const auto records = statistics_.complete();

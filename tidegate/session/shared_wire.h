@@ -25,10 +25,12 @@ class SharedWire {
     double charged;  // seconds; infinite = nobody knows
   };
 
-  void issue(Ticket ticket, double expected_seconds, std::int64_t now) {
+  // `in_steps` = one step of a ring or tree: if it is noticed late, so is the next one issued, and
+  // the time is theirs.
+  void issue(Ticket ticket, double expected_seconds, std::int64_t now, bool in_steps = false) {
     divide_until(now);
     const double weight = std::max(kLeastWeight, expected_seconds);
-    on_wire_[{ticket.bucket, ticket.round}] = {.issued = now, .weight = weight};
+    on_wire_[{ticket.bucket, ticket.round}] = {now, weight, in_steps};
   }
 
   // `noticed` = when it came, not some time later. If it was charged much since the last arrival,
@@ -39,7 +41,7 @@ class SharedWire {
     const auto found = on_wire_.extract({ticket.bucket, ticket.round});
     if (found.empty()) return std::nullopt;
     const Flight& flight = found.mapped();
-    const double doubtful = noticed ? 0 : flight.charged - flight.charged_before;
+    const double doubtful = noticed || flight.in_steps ? 0 : flight.charged - flight.charged_before;
     const bool known = flight.known && (doubtful <= kDoubt * flight.charged ||
                                         flight.charged <= flight.weight);
     for (auto& [other, beside] : on_wire_) {
@@ -57,6 +59,7 @@ class SharedWire {
   struct Flight {
     std::int64_t issued = 0;
     double weight = 0;
+    bool in_steps = false;
     double charged = 0;
     double charged_before = 0;  // the last arrival
     bool known = true;
