@@ -31,6 +31,10 @@ constexpr double kBelief = 2;
 // bucket or a socket's memory takes it in, and says nothing about what longer ones would take.
 constexpr double kTellingSeconds = 0.02;
 constexpr double kTellingBytes = 2e6;
+// How much longer bytes must take than latency for a transfer to move a rate that is known.
+constexpr double kMostlyBytes = 2;
+// A change of less than this, in logarithms, is none: fits follow it, and noise brings it about.
+constexpr double kLeastChange = 0.35;
 // Kinds that send for less than this share of the time that the busiest one does, such as that of
 // the ranks' records, have no rate of their own: whatever delays them would be booked as bytes.
 constexpr double kShowingShare = 0.1;
@@ -99,6 +103,10 @@ double NetworkEstimate::reached(const Kind& kind) {
   const auto quarter = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 4);
   std::nth_element(rates.begin(), quarter, rates.end(), std::greater<>());
   return *quarter;
+}
+
+double NetworkEstimate::Multiples::size() const {
+  return std::max(std::abs(std::log(latency)), std::abs(std::log(per_byte)));
 }
 
 // How fast a kind is taken to be, at most.
@@ -222,7 +230,10 @@ NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
   recent_.emplace_back(transfers.begin(), transfers.end());
   if (recent_.size() > kRecent) recent_.pop_front();
-  if (has_changed(transfers)) return start_anew();
+  if (has_changed(transfers)) {
+    const Multiples change = common_change();
+    if (change.size() >= kLeastChange) return start_anew(change);
+  }
   for (const Transfer& transfer : transfers) add(transfer);
   fit_kinds();
   follow();
@@ -250,7 +261,8 @@ NetworkEstimate::Sample NetworkEstimate::sample(const Transfer& transfer, const 
 // Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
 // errors u a + v b + known - 1. Huber's weights, three rounds. A transfer that is all latency says
 // nothing about bytes, one that is not hides a share of its latency. And one that is mostly latency
-// says nothing about a rate that is known: what it took beyond that is no matter of bytes.
+// says nothing about a rate that is known, nor one that is as much latency as bytes: what it took
+// beyond that is no matter of bytes.
 NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples, double trust,
                                                 bool shows_rate, double least_b) {
   double a = 1;
@@ -264,7 +276,7 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
     const auto [waiting, sending, hidden, seconds] = sample;
     if (a * waiting * hidden > b * sending) return {waiting, 0, 0};
     const double shown = waiting * (1 - hidden);
-    const bool of_known_rate = trust >= kTrust && a * shown > b * sending;
+    const bool of_known_rate = trust >= kTrust && kMostlyBytes * a * waiting > b * sending;
     if (!shows_rate || of_known_rate) return {shown, 0, b * sending};
     return {shown, sending, 0};
   };
@@ -419,9 +431,8 @@ NetworkEstimate::Multiples NetworkEstimate::common_change() const {
 }
 
 // From the steps that gave the change away alone; what was known before is only where it starts.
-NetworkChange NetworkEstimate::start_anew() {
+NetworkChange NetworkEstimate::start_anew(const Multiples& change) {
   const Network old = network_;
-  const Multiples change = common_change();
   std::array<double, kPricedCollectives.size()> fastest;
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
   restart(kTrust);

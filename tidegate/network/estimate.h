@@ -81,6 +81,7 @@ class NetworkEstimate {
   struct Multiples {
     double latency;
     double per_byte;
+    double size() const;  // of the larger change, in logarithms
   };
   // How links have changed, in logarithms.
   struct Drift {
@@ -108,7 +109,7 @@ class NetworkEstimate {
   void follow();
   bool has_changed(std::span<const Transfer> transfers);
   Multiples common_change() const;
-  NetworkChange start_anew();
+  NetworkChange start_anew(const Multiples& change);
   void restart(double trust);
   void derive_unlimited();
   double seen(Collective collective);
