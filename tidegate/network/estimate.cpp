@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "tidegate/base/error.h"
@@ -35,6 +36,8 @@ constexpr double kTellingBytes = 2e6;
 constexpr double kMostlyBytes = 2;
 // A change of less than this, in logarithms, is none: fits follow it, and noise brings it about.
 constexpr double kLeastChange = 0.35;
+// By how much less transfers must be off for two causes to be taken for a change instead of one.
+constexpr double kMuchBetter = 0.5;
 // Kinds that send for less than this share of the time that the busiest one does, such as that of
 // the ranks' records, have no rate of their own: whatever delays them would be booked as bytes.
 constexpr double kShowingShare = 0.1;
@@ -230,8 +233,9 @@ NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
   recent_.emplace_back(transfers.begin(), transfers.end());
   if (recent_.size() > kRecent) recent_.pop_front();
-  if (has_changed(transfers)) {
-    const Multiples change = common_change();
+  const Moved moved = look_for_change(transfers);
+  if (moved.latency || moved.rate) {
+    const Multiples change = common_change(moved);
     if (change.size() >= kLeastChange) return start_anew(change);
   }
   for (const Transfer& transfer : transfers) add(transfer);
@@ -258,13 +262,32 @@ NetworkEstimate::Sample NetworkEstimate::sample(const Transfer& transfer, const 
           .seconds = transfer.seconds.count()};
 }
 
+std::vector<NetworkEstimate::Sample> NetworkEstimate::scaled(std::vector<Sample> samples,
+                                                             const Multiples& by) {
+  for (Sample& each : samples) {
+    each.waiting *= by.latency;
+    each.sending *= by.per_byte;
+  }
+  return samples;
+}
+
+// By how much the transfer in the middle is off, in logarithms.
+double NetworkEstimate::misfit(std::span<const Sample> samples) {
+  std::vector<double> errors;
+  for (const auto& [waiting, sending, hidden, seconds] : samples) {
+    const double expected = std::max(waiting, sending + waiting * (1 - hidden));
+    errors.push_back(std::abs(std::log(seconds / expected)));
+  }
+  return median(errors);
+}
+
 // Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
 // errors u a + v b + known - 1. Huber's weights, three rounds. A transfer that is all latency says
 // nothing about bytes, one that is not hides a share of its latency. And one that is mostly latency
 // says nothing about a rate that is known, nor one that is as much latency as bytes: what it took
 // beyond that is no matter of bytes.
 NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples, double trust,
-                                                bool shows_rate, double least_b) {
+                                                const Moved& may, double least_b) {
   double a = 1;
   double b = 1;
   struct Parts {
@@ -274,11 +297,12 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
   };
   const auto parts = [&](const Sample& sample) -> Parts {
     const auto [waiting, sending, hidden, seconds] = sample;
-    if (a * waiting * hidden > b * sending) return {waiting, 0, 0};
-    const double shown = waiting * (1 - hidden);
+    const bool all_latency = a * waiting * hidden > b * sending;
     const bool of_known_rate = trust >= kTrust && kMostlyBytes * a * waiting > b * sending;
-    if (!shows_rate || of_known_rate) return {shown, 0, b * sending};
-    return {shown, sending, 0};
+    Parts parts{all_latency ? waiting : waiting * (1 - hidden), all_latency ? 0 : sending, 0};
+    if (!may.rate || of_known_rate) parts.known += b * std::exchange(parts.sending, 0);
+    if (!may.latency) parts.known += a * std::exchange(parts.waiting, 0);
+    return parts;
   };
   std::vector<double> weights(samples.size(), 1.0);
   for (int round = 0; round < 3; ++round) {
@@ -334,18 +358,19 @@ NetworkEstimate::PerKind NetworkEstimate::showing_rate() const {
 void NetworkEstimate::fit_kinds() {
   const PerKind showing = showing_rate();
   for (std::size_t i = 0; i < kinds_.size(); ++i) {
-    if (!kinds_[i].window.empty()) fit_kind(kPricedCollectives[i], showing[i]);
+    if (kinds_[i].window.empty()) continue;
+    fit_kind(kPricedCollectives[i], {.latency = true, .rate = showing[i]});
   }
 }
 
-void NetworkEstimate::fit_kind(Collective collective, bool shows_rate) {
+void NetworkEstimate::fit_kind(Collective collective, const Moved& may) {
   Kind& of = kind(collective);
   const double hidden = network_.fit(collective).hidden;
   const Fit known{.link = of.before, .hidden = hidden};
   std::vector<Sample> samples;
   for (const Transfer& transfer : of.window) samples.push_back(sample(transfer, known));
   const double least_b = of.before.bytes_per_second / believed(of);
-  const Link fitted = scaled(of.before, fit(samples, of.trust, shows_rate, least_b));
+  const Link fitted = scaled(of.before, fit(samples, of.trust, may, least_b));
   if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
   network_.set_measured(collective, fitted, hidden);
   known_ = true;
@@ -382,8 +407,8 @@ void NetworkEstimate::follow() {
   }
 }
 
-bool NetworkEstimate::has_changed(std::span<const Transfer> transfers) {
-  if (!known_) return false;
+NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {
+  if (!known_) return {};
   struct Sum {
     double seconds = 0;
     double expected = 0;
@@ -405,29 +430,32 @@ bool NetworkEstimate::has_changed(std::span<const Transfer> transfers) {
     if (!(sum.expected > 0) || !(sum.seconds > 0)) return false;
     return detector.observe(std::log(sum.seconds / sum.expected)).has_value();
   };
-  const bool latency_moved = moved(latency_, mostly_latency);
-  return moved(rate_, mostly_bytes) || latency_moved;  // both have seen the step
+  return {.latency = moved(latency_, mostly_latency), .rate = moved(rate_, mostly_bytes)};
 }
 
 // By how much latency and time per byte of all kinds have changed, from the recent transfers alone:
 // one pair for all, because only several sizes can tell one from the other, and a kind may have one.
-NetworkEstimate::Multiples NetworkEstimate::common_change() const {
+// What was not seen to move stays, unless that explains the transfers much worse: a rate that is
+// lost is first seen by messages that were mostly latency.
+NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) const {
   std::vector<Sample> samples;
   for (const std::vector<Transfer>& step : recent_) {
     for (const Transfer& transfer : step) {
       samples.push_back(sample(transfer, network_.fit(transfer.collective)));
     }
   }
-  Multiples all{1, 1};
-  for (int round = 0; round < 16; ++round) {  // each time from where it was
-    const Multiples more = fit(samples, kNoTrust, /*shows_rate=*/true, /*least_b=*/0);
-    all = {all.latency * more.latency, all.per_byte * more.per_byte};
-    for (Sample& each : samples) {
-      each.waiting *= more.latency;
-      each.sending *= more.per_byte;
+  const auto fitted = [&](const Moved& may) {
+    Multiples all{1, 1};
+    for (int round = 0; round < 16; ++round) {  // each time from where it was
+      const Multiples more = fit(scaled(samples, all), kNoTrust, may, /*least_b=*/0);
+      all = {all.latency * more.latency, all.per_byte * more.per_byte};
     }
-  }
-  return all;
+    return all;
+  };
+  const Multiples both = fitted({.latency = true, .rate = true});
+  if (moved.latency && moved.rate) return both;
+  const Multiples one = fitted(moved);
+  return misfit(scaled(samples, both)) < kMuchBetter * misfit(scaled(samples, one)) ? both : one;
 }
 
 // From the steps that gave the change away alone; what was known before is only where it starts.

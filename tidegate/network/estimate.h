@@ -90,25 +90,32 @@ class NetworkEstimate {
     double latency;
     double rate;
   };
+  // Which of the two has moved, or may.
+  struct Moved {
+    bool latency = false;
+    bool rate = false;
+  };
   using PerKind = std::array<bool, kPricedCollectives.size()>;
 
   static bool tells(const Transfer& transfer, const Kind& kind);
   static double reached(const Kind& kind);
   static double believed(const Kind& kind);
   static Link scaled(const Link& link, const Multiples& by);
+  static std::vector<Sample> scaled(std::vector<Sample> samples, const Multiples& by);
+  static double misfit(std::span<const Sample> samples);
   static Sample sample(const Transfer& transfer, const Fit& known);
-  static Multiples fit(std::span<const Sample> samples, double trust, bool shows_rate,
+  static Multiples fit(std::span<const Sample> samples, double trust, const Moved& may,
                        double least_b);
 
   Kind& kind(Collective collective);
   void add(const Transfer& transfer);
   PerKind showing_rate() const;
   void fit_kinds();
-  void fit_kind(Collective collective, bool shows_rate);
+  void fit_kind(Collective collective, const Moved& may);
   Drift drift() const;
   void follow();
-  bool has_changed(std::span<const Transfer> transfers);
-  Multiples common_change() const;
+  Moved look_for_change(std::span<const Transfer> transfers);
+  Multiples common_change(const Moved& moved) const;
   NetworkChange start_anew(const Multiples& change);
   void restart(double trust);
   void derive_unlimited();
