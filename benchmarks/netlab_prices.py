@@ -6,8 +6,8 @@ which a hypervisor took more than 3 % of the machine's time; at most three times
 From the second time on there is a second prediction: of a running estimate that starts from the
 calibration and has seen the transfers of the times before, as that of a job has.
 
-    sudo tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
-    sudo tools/netlab run --ranks 4 --link 1gbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
+    sudo tools/awake tools/netlab run --ranks 4 --link 100mbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
+    sudo tools/awake tools/netlab run --ranks 4 --link 1gbit --quiet -- .venv/bin/python benchmarks/netlab_prices.py
 
 or under torchrun on the machines of a cluster. Exits with 1 if the mean error of the calibrated prices
 is above 10 %, or if their winner is not the measured one where the two differ by more than 15 %.

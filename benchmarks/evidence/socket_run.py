@@ -22,6 +22,7 @@ from tidegate import _core, explain
 
 ROOT = Path(__file__).resolve().parents[2]
 NETLAB = [*(["sudo", "-n"] if os.geteuid() else []), str(ROOT / "tools" / "netlab")]
+AWAKE = str(ROOT / "tools" / "awake")  # so that a hypervisor does not take what ranks wait with
 RANKS = 4
 LOOPBACK = "loopback"
 GRACE = 15.0  # seconds from the job's own limit to ours, and from asking to killing
@@ -106,7 +107,7 @@ def _start(link: str, name: str, job: str, told: str, sink) -> list[subprocess.P
     command = [sys.executable, "-m", f"{__package__}.{job}", told]
     how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": sink, "cwd": ROOT}
     if link != LOOPBACK:
-        lab = [*NETLAB, "run", "--ranks", str(RANKS), "--link", link, "--name", name]
+        lab = [AWAKE, *NETLAB, "run", "--ranks", str(RANKS), "--link", link, "--name", name]
         return [subprocess.Popen([*lab, "--quiet", "--", *command], **how)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -119,8 +120,10 @@ def _start(link: str, name: str, job: str, told: str, sink) -> list[subprocess.P
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
+    commands = [[AWAKE, *command], *([command] * (RANKS - 1))]
     return [
-        subprocess.Popen(command, env={**shared, "RANK": str(rank)}, **how) for rank in range(RANKS)
+        subprocess.Popen(each, env={**shared, "RANK": str(rank)}, **how)
+        for rank, each in enumerate(commands)
     ]
 
 

@@ -434,9 +434,9 @@ NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer
 }
 
 // By how much latency and time per byte of all kinds have changed, from the recent transfers alone:
-// one pair for all, because only several sizes can tell one from the other, and a kind may have one.
-// What was not seen to move stays, unless that explains the transfers much worse: a rate that is
-// lost is first seen by messages that were mostly latency.
+// one pair for all, because only several sizes can tell one from the other, and a kind may have
+// one. What was not seen to move stays, unless that explains the transfers much worse: a rate that
+// is lost is first seen by messages that were mostly latency.
 NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) const {
   std::vector<Sample> samples;
   for (const std::vector<Transfer>& step : recent_) {

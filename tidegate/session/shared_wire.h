@@ -42,8 +42,8 @@ class SharedWire {
     if (found.empty()) return std::nullopt;
     const Flight& flight = found.mapped();
     const double doubtful = noticed || flight.in_steps ? 0 : flight.charged - flight.charged_before;
-    const bool known = flight.known && (doubtful <= kDoubt * flight.charged ||
-                                        flight.charged <= flight.weight);
+    const bool known =
+        flight.known && (doubtful <= kDoubt * flight.charged || flight.charged <= flight.weight);
     for (auto& [other, beside] : on_wire_) {
       beside.charged_before = beside.charged;
       beside.known = beside.known && known;
