@@ -4,6 +4,7 @@ meet. (C++ is compiled by ctest, tests/snippets.)"""
 
 import ast
 import importlib.util
+import itertools
 import os
 import re
 import subprocess
@@ -205,16 +206,21 @@ def flags(words: list[str]) -> list[str]:
     return [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
 
 
+OF_OURS = r"(tools|benchmarks|examples)/"
+
+
 def test_other_programs_of_ours_exist_with_their_options():
     seen = 0
     for place, command in commands() + mentions():
         for index, word in enumerate(command):
-            if re.match(r"(tools|benchmarks|examples)/", word):
+            if re.match(OF_OURS, word):
                 seen += 1
                 assert (ROOT / word).exists(), f"{place}: there is no {word}"
                 text = (ROOT / word).read_text()
                 rest = command[index + 1 :]
-                rest = rest[: rest.index("--")] if "--" in rest else rest
+                rest = list(
+                    itertools.takewhile(lambda w: w != "--" and not re.match(OF_OURS, w), rest)
+                )
                 for flag in flags(rest):
                     known = flag in text if word.endswith(".sh") else f'"{flag}"' in text
                     assert known, f"{place}: {word} has no {flag}"
