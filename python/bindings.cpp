@@ -182,7 +182,8 @@ void bind_session(nb::module_& module) {
           "complete",
           [](Session& self, int bucket, int round, bool finite, bool prompt) {
             const nb::gil_scoped_release others_may_run;  // and decoded in here
-            self.complete({bucket, round}, finite, prompt ? Session::kByClock : Session::kUnknown);
+            self.complete({bucket, round}, finite,
+                          prompt ? Session::kByClock : Session::kNoticedLate);
           },
           "bucket"_a, "round"_a, "finite"_a = true, "prompt"_a = true,
           "prompt = it was noticed when it arrived, not later")

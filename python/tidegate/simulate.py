@@ -198,20 +198,21 @@ class Bar:
         now = time.monotonic()
         if now - self._shown_at > SHOW_EVERY or step == self._steps:
             self._shown_at = now
-            self._progress.update(self._task, **self._figures(loss))
+            figures, doing = self._figures(loss)
+            self._progress.update(self._task, figures=figures, doing=doing)
 
     def stop(self) -> None:
         self._progress.stop_task(self._task)
 
-    def _figures(self, loss: float) -> dict[str, str]:
+    def _figures(self, loss: float) -> tuple[str, str]:
         counts = self._cluster.counts
         before, self._choices = self._choices, counts["choices"]
         made = [name for name, times in self._choices.items() if times > before.get(name, 0)]
-        figures = [f"loss {loss:.3f}", f"{1e3 * self._cluster.step_seconds[-1]:.1f} ms modelled"]
+        figures = [f"loss {loss:.3f}", f"{1e3 * self._cluster.last_step_seconds:.1f} ms modelled"]
         if counts["dense_bytes"]:
             saved = 1 - counts["bytes_sent"] / counts["dense_bytes"]
             figures.append(f"{100 * saved:.0f} % saved")
-        return {"figures": "  ".join(figures), "doing": "; ".join(made)}
+        return "  ".join(figures), "; ".join(made)
 
 
 # --- the result ---

@@ -245,6 +245,10 @@ class VirtualCluster:
         """Modelled, of every step so far; where no link is described, of one that takes no time."""
         return [total for total, _, _ in self._modelled]
 
+    @property
+    def last_step_seconds(self) -> float:
+        return self._modelled[-1][0]
+
     def collective_costs(self, ratio: float, artopk: str = "artopk-star") -> list[tuple]:
         """(method, route, modelled seconds) of each collective that sends the largest elements of a
         step, on the link as it is now."""

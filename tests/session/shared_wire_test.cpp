@@ -37,10 +37,31 @@ TEST(SharedWire, TheTimeOfSeveralIsDividedByWhatTheyShouldTake) {
 
 TEST(SharedWire, WhatPassesBeforeOneIsIssuedIsNotItsTime) {
   SharedWire wire;
-  wire.issue(kLong, 0.010, 0);
-  wire.issue(kShort, 0.010, 8 * kMillisecond);
+  wire.issue(kLong, 0.005, 0);
+  wire.issue(kShort, 0.005, 8 * kMillisecond);
   EXPECT_NEAR(milliseconds(wire.arrive(kLong, 10 * kMillisecond, true)), 9, 1e-9);
   EXPECT_NEAR(milliseconds(wire.arrive(kShort, 15 * kMillisecond, true)), 6, 1e-9);
+}
+
+TEST(SharedWire, OneThatCameAsSoonAsItShouldHadTheWireForItself) {
+  SharedWire wire;
+  wire.issue(kShort, 0.001, 0);
+  wire.issue(kLong, 0.019, 0);
+  EXPECT_NEAR(milliseconds(wire.arrive(kShort, kMillisecond, true)), 1, 1e-9);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 20 * kMillisecond, true)), 19, 1e-9);
+}
+
+TEST(SharedWire, BesideOneWithoutAPriceNothingIsKnown) {
+  SharedWire wire;
+  const Ticket after{2, 1};
+  wire.issue(kShort, 0.001, 0);
+  wire.issue(kLong, std::nullopt, 0);
+  wire.issue(after, 0.001, 0);
+  EXPECT_TRUE(std::isinf(wire.arrive(kShort, kMillisecond, true)->charged));
+  wire.arrive(kLong, 2 * kMillisecond, true);
+  EXPECT_TRUE(std::isinf(wire.arrive(after, 3 * kMillisecond, true)->charged));
+  wire.issue(after, 0.001, 4 * kMillisecond);
+  EXPECT_NEAR(milliseconds(wire.arrive(after, 5 * kMillisecond, true)), 1, 1e-9);
 }
 
 // All the time for which anything is on the wire is somebody's, and no other.

@@ -36,6 +36,7 @@ constexpr double kTellingBytes = 2e6;
 constexpr double kMostlyBytes = 2;
 // A change of less than this, in logarithms, is none: fits follow it, and noise brings it about.
 constexpr double kLeastChange = 0.35;
+constexpr double kMostAtOnce = 10;  // times, in one of several rounds of a fit
 // By how much less transfers must be off for two causes to be taken for a change instead of one.
 constexpr double kMuchBetter = 0.5;
 // Kinds that send for less than this share of the time that the busiest one does, such as that of
@@ -225,9 +226,13 @@ void NetworkEstimate::recall(NumberReader& in) {
   rate_.recall(in);
 }
 
-NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
+std::size_t NetworkEstimate::index(Collective collective) {
   const auto found = std::ranges::find(kPricedCollectives, collective);
-  return kinds_[static_cast<std::size_t>(found - kPricedCollectives.begin())];
+  return static_cast<std::size_t>(found - kPricedCollectives.begin());
+}
+
+NetworkEstimate::Kind& NetworkEstimate::kind(Collective collective) {
+  return kinds_[index(collective)];
 }
 
 std::optional<NetworkChange> NetworkEstimate::observe(std::span<const Transfer> transfers) {
@@ -248,7 +253,8 @@ void NetworkEstimate::add(const Transfer& transfer) {
   Kind& of = kind(transfer.collective);
   if (of.window.empty()) {
     of.fastest = seen(transfer.collective);
-    of.before = start_of_fit(network_.fit(transfer.collective).link);
+    const Fit& known = network_.fit(transfer.collective);
+    if (known.origin == Origin::derived) of.before = start_of_fit(known.link);
   }
   of.window.push_back(transfer);
   if (of.window.size() > kWindow) of.window.pop_front();
@@ -339,12 +345,15 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
   return {a, b};
 }
 
-// Which kinds carry enough for their transfers to tell a rate; of a guess any tells more.
+// Which kinds carry enough, at present, for their transfers to tell a rate; of a guess any tells
+// more. Rates of the others follow.
 NetworkEstimate::PerKind NetworkEstimate::showing_rate() const {
   std::array<double, kPricedCollectives.size()> sending{};
-  for (std::size_t i = 0; i < kinds_.size(); ++i) {
-    for (const Transfer& transfer : kinds_[i].window) sending[i] += transfer.cost.bytes;
-    sending[i] /= kinds_[i].before.bytes_per_second;
+  for (const std::vector<Transfer>& step : recent_) {
+    for (const Transfer& transfer : step) {
+      const std::size_t i = index(transfer.collective);
+      sending[i] += transfer.cost.bytes / kinds_[i].before.bytes_per_second;
+    }
   }
   const double most = std::ranges::max(sending);
   PerKind showing{};
@@ -366,11 +375,13 @@ void NetworkEstimate::fit_kinds() {
 void NetworkEstimate::fit_kind(Collective collective, const Moved& may) {
   Kind& of = kind(collective);
   const double hidden = network_.fit(collective).hidden;
-  const Fit known{.link = of.before, .hidden = hidden};
+  Link before = of.before;
+  if (!may.rate) before.bytes_per_second = network_.fit(collective).link.bytes_per_second;
+  const Fit known{.link = before, .hidden = hidden};
   std::vector<Sample> samples;
   for (const Transfer& transfer : of.window) samples.push_back(sample(transfer, known));
-  const double least_b = of.before.bytes_per_second / believed(of);
-  const Link fitted = scaled(of.before, fit(samples, of.trust, may, least_b));
+  const double least_b = before.bytes_per_second / believed(of);
+  const Link fitted = scaled(before, fit(samples, of.trust, may, least_b));
   if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
   network_.set_measured(collective, fitted, hidden);
   known_ = true;
@@ -394,16 +405,19 @@ NetworkEstimate::Drift NetworkEstimate::drift() const {
   return {sum.latency / std::max(1, in_use), sum.rate / std::max(1, showing_rate)};
 }
 
-// How the kinds in use have moved, the others have too.
+// How the kinds in use have moved, the others have too; and how those have moved that show a rate,
+// those that do not.
 void NetworkEstimate::follow() {
   const Drift moved = drift();
-  for (const Collective collective : kPricedCollectives) {
-    Fit fit = network_.fit(collective);
-    if (!kind(collective).window.empty() || fit.origin == Origin::derived) continue;
-    fit.link = kind(collective).before;
-    fit.link.latency *= std::exp(moved.latency);
-    fit.link.bytes_per_second *= std::exp(moved.rate);
-    network_.set(collective, fit);
+  const PerKind showing = showing_rate();
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    Fit fit = network_.fit(kPricedCollectives[i]);
+    const bool in_use = !kinds_[i].window.empty();
+    if (in_use ? showing[i] : fit.origin == Origin::derived) continue;
+    const Link& before = kinds_[i].before;
+    fit.link.bytes_per_second = before.bytes_per_second * std::exp(moved.rate);
+    if (!in_use) fit.link.latency = before.latency * std::exp(moved.latency);
+    network_.set(kPricedCollectives[i], fit);
   }
 }
 
@@ -448,7 +462,9 @@ NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) co
     Multiples all{1, 1};
     for (int round = 0; round < 16; ++round) {  // each time from where it was
       const Multiples more = fit(scaled(samples, all), kNoTrust, may, /*least_b=*/0);
-      all = {all.latency * more.latency, all.per_byte * more.per_byte};
+      // Never to nothing at once, from where there is no way back.
+      all.latency *= std::clamp(more.latency, 1 / kMostAtOnce, kMostAtOnce);
+      all.per_byte *= std::clamp(more.per_byte, 1 / kMostAtOnce, kMostAtOnce);
     }
     return all;
   };
@@ -458,7 +474,7 @@ NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) co
   return misfit(scaled(samples, both)) < kMuchBetter * misfit(scaled(samples, one)) ? both : one;
 }
 
-// From the steps that gave the change away alone; what was known before is only where it starts.
+// Windows begin with the steps that gave the change away.
 NetworkChange NetworkEstimate::start_anew(const Multiples& change) {
   const Network old = network_;
   std::array<double, kPricedCollectives.size()> fastest;

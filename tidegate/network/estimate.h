@@ -64,8 +64,8 @@ class NetworkEstimate {
   static constexpr std::size_t kWindow = 48;
 
   struct Kind {
-    Link before;         // what was known when the window was empty
-    double trust = 1;    // in it, counted in transfers, where nothing has changed
+    Link before;         // what was known at the start, or when the network last changed
+    double trust = 1;    // in it, counted in transfers
     double fastest = 0;  // bytes per second that were known then, or seen before
     std::deque<Transfer> window;
   };
@@ -107,6 +107,7 @@ class NetworkEstimate {
   static Multiples fit(std::span<const Sample> samples, double trust, const Moved& may,
                        double least_b);
 
+  static std::size_t index(Collective collective);
   Kind& kind(Collective collective);
   void add(const Transfer& transfer);
   PerKind showing_rate() const;

@@ -231,13 +231,14 @@ const Request& Session::request(Ticket ticket) const {
 
 void Session::complete(Ticket ticket, bool finite, double took) {
   const std::int64_t arrived = settings_.clock();
-  const auto arrival = wire_.arrive(ticket, arrived, std::isfinite(took));
+  const auto arrival = wire_.arrive(ticket, arrived, took != kNoticedLate);
   if (!arrival) {
     fail(Fault::config, "round ", ticket.round, " of bucket ", ticket.bucket, " was never issued");
   }
-  const bool told = took != kByClock && std::isfinite(took);
+  const bool by_clock = took == kByClock || took == kNoticedLate;
+  const bool told = !by_clock && std::isfinite(took);
   const double on_wire = told ? took : seconds(arrived - arrival->issued);
-  if (!told) took = arrival->charged;
+  if (by_clock) took = arrival->charged;
   if (ticket.bucket == kStatisticsBucket) {
     // Logged under the step of its records: in which step it arrives differs between ranks.
     const auto records = statistics_.complete();
@@ -269,8 +270,8 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (pipeline_->finished()) finish_step();
 }
 
-double Session::expected_seconds(const Round& round) const {
-  if (round.collective == Collective::foreign) return 0;
+std::optional<double> Session::expected_seconds(const Round& round) const {
+  if (round.collective == Collective::foreign) return std::nullopt;
   return price(round, learned_.network().network()).total().count();
 }
 
@@ -602,7 +603,7 @@ void Session::run(Engine& engine) {
       engine.wait(operation);
       // One that was there already may have arrived long ago.
       const bool waited = settings_.clock() - before > kNoticeable;
-      complete(ticket, true, waited ? kByClock : kUnknown);
+      complete(ticket, true, waited ? kByClock : kNoticedLate);
     }
   } catch (...) {
     // The caller may free its memory now: nobody must write into it any more.

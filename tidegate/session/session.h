@@ -93,9 +93,10 @@ class Session {
   std::optional<Ticket> next();
   const Request& request(Ticket ticket) const;
   // `finite` = for Foreign requests: whether the result is free of NaN and Inf. `seconds` = what
-  // the transfer took, if whoever performed it knows better than the clock: modelled, or unknown
-  // because it may have arrived some time ago.
+  // the transfer took, if whoever performed it knows better than the clock: modelled, or unknown.
+  // By the clock it may have been noticed as soon as it came, or have come some time ago.
   static constexpr double kByClock = -1;
+  static constexpr double kNoticedLate = -2;
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
   void complete(Ticket ticket, bool finite = true, double seconds = kByClock);
 
@@ -190,7 +191,7 @@ class Session {
   double timed(Write write) const;
   void begin_step(std::int64_t ready);
   void finish_step();
-  double expected_seconds(const Round& round) const;
+  std::optional<double> expected_seconds(const Round& round) const;
   void learn();
   void observe();
   void sum_up();

@@ -4,7 +4,8 @@
 // While two are on their way nobody sees whose bytes go by, and a short one that waits in line
 // behind a long one arrives as late as it does. Charged by order of arrival, 10 kB seemed to take
 // 22 ms and the 230 kB they shared the wire with 3. So whatever time goes by is divided among all
-// that are on their way, in the proportion of what they should take.
+// that are on their way, in the proportion of what they should take; but who was no longer on its
+// way than it should take has had the wire for itself.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +26,20 @@ class SharedWire {
     double charged;  // seconds; infinite = nobody knows
   };
 
-  // `in_steps` = one step of a ring or tree: if it is noticed late, so is the next one issued, and
-  // the time is theirs.
-  void issue(Ticket ticket, double expected_seconds, std::int64_t now, bool in_steps = false) {
+  // None expected = it has no price: what those beside it take is not known. `in_steps` = one step
+  // of a ring or tree: if it is noticed late, so is the next one issued, and the time is theirs.
+  void issue(Ticket ticket, std::optional<double> expected_seconds, std::int64_t now,
+             bool in_steps = false) {
     divide_until(now);
-    const double weight = std::max(kLeastWeight, expected_seconds);
-    on_wire_[{ticket.bucket, ticket.round}] = {now, weight, in_steps};
+    Flight flight{.issued = now,
+                  .weight = std::max(kLeastWeight, expected_seconds.value_or(0)),
+                  .priced = expected_seconds.has_value(),
+                  .in_steps = in_steps};
+    for (auto& [other, beside] : on_wire_) {
+      beside.known = beside.known && flight.priced;
+      flight.known = flight.known && beside.priced;
+    }
+    on_wire_[{ticket.bucket, ticket.round}] = flight;
   }
 
   // `noticed` = when it came, not some time later. If it was charged much since the last arrival,
@@ -40,7 +49,8 @@ class SharedWire {
     divide_until(now);
     const auto found = on_wire_.extract({ticket.bucket, ticket.round});
     if (found.empty()) return std::nullopt;
-    const Flight& flight = found.mapped();
+    Flight& flight = found.mapped();
+    give_back(flight, now);
     const double doubtful = noticed || flight.in_steps ? 0 : flight.charged - flight.charged_before;
     const bool known =
         flight.known && (doubtful <= kDoubt * flight.charged || flight.charged <= flight.weight);
@@ -59,11 +69,23 @@ class SharedWire {
   struct Flight {
     std::int64_t issued = 0;
     double weight = 0;
+    bool priced = true;
     bool in_steps = false;
     double charged = 0;
     double charged_before = 0;  // the last arrival
     bool known = true;
   };
+
+  // What it should have taken, or all the time that it was on its way, from those beside it.
+  void give_back(Flight& flight, std::int64_t now) {
+    const double due = std::min(static_cast<double>(now - flight.issued) * 1e-9, flight.weight);
+    double of_others = 0;
+    for (const auto& [ticket, beside] : on_wire_) of_others += beside.charged;
+    const double more = std::min(due - flight.charged, of_others);
+    if (more <= 0) return;
+    flight.charged += more;
+    for (auto& [ticket, beside] : on_wire_) beside.charged *= 1 - more / of_others;
+  }
 
   void divide_until(std::int64_t now) {
     double weights = 0;
