@@ -247,6 +247,7 @@ class VirtualCluster:
 
     @property
     def last_step_seconds(self) -> float:
+        """Modelled, of the last step."""
         return self._modelled[-1][0]
 
     def collective_costs(self, ratio: float, artopk: str = "artopk-star") -> list[tuple]:
