@@ -251,14 +251,12 @@ void bind_session(nb::module_& module) {
                           nb::dynamic_attr())
       .def(
           "__init__",
-          [](ModelledJob* self, const nb::list& sessions, std::shared_ptr<ModelledClock> clock,
-             int depth) {
-            new (self)
-                ModelledJob(nb::cast<std::vector<Session*>>(sessions), std::move(clock), depth);
+          [](ModelledJob* self, const nb::list& sessions, std::shared_ptr<ModelledClock> clock) {
+            new (self) ModelledJob(nb::cast<std::vector<Session*>>(sessions), std::move(clock));
             // As an attribute, for the garbage collector's sake: their policies may refer to it.
             nb::find(self).attr("sessions") = sessions;
           },
-          "sessions"_a, "clock"_a, "depth"_a)
+          "sessions"_a, "clock"_a)
       .def(
           "begin_step",
           [](ModelledJob& self, const std::vector<std::size_t>& elements, double compute,

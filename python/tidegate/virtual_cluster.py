@@ -136,7 +136,7 @@ class VirtualCluster:
         self.link = link if isinstance(link, str) else link.describe()
         self._schedule = schedule or None
         self._hosts = len(set(hosts)) if hosts else ranks
-        self._job = _core.ModelledJob(self._sessions, self._clock, DEPTH)
+        self._job = _core.ModelledJob(self._sessions, self._clock)
         self._calibrates = self._sessions[0].reacts() if calibrate is None else calibrate
         self._calibrate(0)
         if self._sessions[0].needs_speeds():

@@ -63,6 +63,34 @@ TEST(StepTime, CountsTheOptimiserAfterTheLastBucket) {
   EXPECT_DOUBLE_EQ(total({{Seconds(2), Seconds(0), Seconds(0), {sending(1)}}}, 3), 4);
 }
 
+// A bucket at 0 and one at 10, of two rounds each.
+std::vector<BucketTiming> far_apart(Price round) {
+  return {{Seconds(0), Seconds(0), Seconds(0), {round, round}},
+          {Seconds(10), Seconds(0), Seconds(0), {round, round}}};
+}
+
+TEST(BestOrder, DoesNotLetTheWireWaitForABucketThatIsLongInComing) {
+  // Deep, the second round of the first bucket waits for the first one of the second bucket.
+  EXPECT_DOUBLE_EQ(total(far_apart(sending(3)), 10), 19);
+  const OrderedStep best = model_best_order(far_apart(sending(3)), Seconds(10), 2);
+  EXPECT_EQ(best.depth, 1);
+  EXPECT_DOUBLE_EQ(best.time.total.count(), 16);
+}
+
+TEST(BestOrder, FillsTheTimeBetweenTwoRoundsWhereBucketsQueue) {
+  const std::vector<BucketTiming> buckets(
+      2, {Seconds(0), Seconds(0), Seconds(0), {waiting(1), waiting(1)}});
+  const OrderedStep best = model_best_order(buckets, Seconds(0), 2);
+  EXPECT_EQ(best.depth, 2);
+  EXPECT_DOUBLE_EQ(best.time.total.count(), 2);
+}
+
+TEST(BestOrder, IsAsDeepAsItMayWhereThatMakesNoDifference) {
+  EXPECT_EQ(model_best_order(far_apart(sending(0)), Seconds(10), 2).depth, 2);
+  EXPECT_EQ(model_best_order({}, Seconds(10), 2).depth, 2);
+  EXPECT_EQ(model_best_order(far_apart(sending(3)), Seconds(10), 1).depth, 1);
+}
+
 RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
   const auto some = [] { return Seconds(*rc::gen::inRange(0, 100) * 0.01); };
   std::vector<BucketTiming> buckets(*rc::gen::inRange<std::size_t>(1, 12));

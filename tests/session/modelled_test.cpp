@@ -20,7 +20,7 @@ class Modelled {
       sessions_.push_back(std::make_unique<Session>(Place{rank, kRanks}, settings));
       pointers.push_back(sessions_.back().get());
     }
-    job_.emplace(pointers, clock_, settings.depth);
+    job_.emplace(pointers, clock_);
   }
 
   StepTime step(const Network& network, Seconds compute) {
@@ -36,6 +36,9 @@ class Modelled {
   }
 
   const Session& session() const { return *sessions_[0]; }
+  void start_from(const Network& network) {
+    for (const auto& session : sessions_) session->start_from(network);
+  }
   std::int64_t now() const { return clock_->now(); }
   const Vector& gradient(std::size_t bucket, std::size_t rank) { return gradients_[bucket][rank]; }
 
@@ -77,6 +80,39 @@ TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {
   EXPECT_NEAR(modelled.session().times().compute().count(), 0.03, 3e-3);
   ASSERT_EQ(modelled.session().times().slots().size(), 2u);
   EXPECT_NEAR(modelled.session().times().slots()[0].ready.count(), 0.025, 3e-3);
+}
+
+Settings by_owners() {
+  Settings settings = fixed("int8");
+  settings.options["route"] = "owner";
+  return settings;
+}
+
+TEST(ModelledJob, FinishesABucketBeforeOneThatIsLongInComing) {
+  const Network network(kRanks, parse_link("10mbit,0.1ms"));
+  Modelled modelled(by_owners());
+  modelled.start_from(network);
+  const double at_first = modelled.step(network, Seconds(0.6)).total.count();
+  EXPECT_EQ(modelled.session().depth(), 2);  // nothing is known of the buckets yet
+  double later = 0;
+  for (int i = 0; i < 40; ++i) later = modelled.step(network, Seconds(0.6)).total.count();
+  EXPECT_EQ(modelled.session().depth(), 1);
+  EXPECT_LT(later, at_first - 0.01);  // a round of 18 ms less after the last bucket
+}
+
+TEST(ModelledJob, SendsSeveralBucketsInTurnWhereTheyQueue) {
+  const Network network(kRanks, parse_link("100mbit,2ms"));
+  Modelled modelled(by_owners());
+  modelled.start_from(network);
+  for (int i = 0; i < 40; ++i) modelled.step(network, Seconds(0.001));
+  EXPECT_EQ(modelled.session().depth(), 2);
+}
+
+TEST(ModelledJob, KeepsToItsDepthWhereNoNetworkWasMeasured) {
+  Modelled modelled(by_owners());
+  const Network network(kRanks, parse_link("100mbit,2ms"));
+  for (int i = 0; i < 40; ++i) modelled.step(network, Seconds(0.6));
+  EXPECT_EQ(modelled.session().depth(), 2);
 }
 
 }  // namespace

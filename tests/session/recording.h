@@ -110,7 +110,7 @@ inline void record(Recording& recording, int steps, TraceFile* file = nullptr,
         {{"topk 0.01 in 16 bits by allgather",
           CodecSpeed(Route::all_gather, CodecSpeed::Figures{1e-9, 2e-9, 3e-9, 4e-9})}});
   }
-  ModelledJob job(all, clock, 2);
+  ModelledJob job(all, clock);
   for (int step = 0; step < steps; ++step) {
     if (step == steps / 2) {
       for (Session* session : all) session->load(session->state());

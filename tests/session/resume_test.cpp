@@ -136,7 +136,7 @@ class TimedJob {
       all_.back()->set_speeds(speeds);
       all_.back()->start_from(Network(2, links_.at(0)));
     }
-    job_ = std::make_unique<ModelledJob>(all_, clock_, 2);
+    job_ = std::make_unique<ModelledJob>(all_, clock_);
   }
 
   Session& at(std::size_t rank) { return *all_[rank]; }

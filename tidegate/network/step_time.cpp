@@ -68,6 +68,17 @@ StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int 
   return step;
 }
 
+OrderedStep model_best_order(std::span<const BucketTiming> buckets, Seconds compute, int most) {
+  const OrderedStep deep{most, model_step(buckets, compute, most)};
+  // Single rounds go one after another, however deep.
+  const bool any_order = buckets.size() < 2 || std::ranges::all_of(buckets, [](const auto& bucket) {
+                           return bucket.rounds.size() < 2;
+                         });
+  if (most == 1 || any_order) return deep;
+  const OrderedStep flat{1, model_step(buckets, compute, 1)};
+  return flat.time.total < deep.time.total ? flat : deep;
+}
+
 std::vector<Seconds> assumed_ready(std::span<const std::size_t> elements, Seconds compute) {
   double all = 0;
   for (const std::size_t one : elements) all += static_cast<double>(one);

@@ -67,7 +67,7 @@ void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed&
 StepCurve JobModel::curve(const Choice& choice) const {
   StepCurve curve;
   curve.compute_ = compute_;
-  curve.depth_ = now_.depth;
+  curve.most_depth_ = now_.depth;
   const CodecSpeed speed = speed_of(choice);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Bucket& group = groups_[g];
@@ -79,15 +79,13 @@ StepCurve JobModel::curve(const Choice& choice) const {
     timing.decode = speed.decode(shape.elements, shape.ranks);
     const std::vector<Round> rounds = exchange_rounds(shape, choice);
     timing.rounds.resize(rounds.size());
-    // First rounds overlap; those that wait for another do so bucket after bucket, but for the
-    // buckets that are in flight together.
     const double together = static_cast<double>(group.together);
-    const double waits = rounds.size() > 1 ? std::max(1.0, together / now_.depth) : 1;
+    const bool several = rounds.size() > 1;
     for (std::size_t r = 0; r < rounds.size(); ++r) {
       curve.bytes_sent_ += bytes_sent(rounds[r], now_.network->extent());
       for (const Leg& leg : legs(rounds[r], *now_.network)) {
         curve.sending_ += leg.sending;
-        curve.parts_.push_back({g, r, leg, waits});
+        curve.parts_.push_back({g, r, leg, together, several});
       }
     }
   }
@@ -95,14 +93,23 @@ StepCurve JobModel::curve(const Choice& choice) const {
 }
 
 Seconds StepCurve::at(double factor) {
+  const Seconds deep = at(factor, most_depth_);
+  const bool any_order = std::ranges::none_of(parts_, &Part::one_of_several);
+  return most_depth_ == 1 || any_order ? deep : std::min(deep, at(factor, 1));
+}
+
+Seconds StepCurve::at(double factor, int depth) {
   for (BucketTiming& timing : timings_) std::ranges::fill(timing.rounds, Price());
   for (const Part& each : parts_) {
     const Price price = each.leg.at(factor);
     Price& round = timings_[each.bucket].rounds[each.round];
-    round.waiting += each.waits * price.waiting;
+    // First rounds overlap; those that wait for another do so bucket after bucket, but for the
+    // buckets that are in flight together.
+    const double waits = each.one_of_several ? std::max(1.0, each.together / depth) : 1;
+    round.waiting += waits * price.waiting;
     round.sending += price.sending;
   }
-  return model_step(timings_, compute_, depth_).total;
+  return model_step(timings_, compute_, depth).total;
 }
 
 Outlook JobModel::uniform(const Choice& choice) const { return divided(choice, 0, choice); }
@@ -119,7 +126,7 @@ Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& 
       add(buckets_[i], others, speed_of_others, timings, outlook);
     }
   }
-  outlook.step = model_step(timings, compute_, now_.depth).total;
+  outlook.step = model_best_order(timings, compute_, now_.depth).time.total;
   return outlook;
 }
 

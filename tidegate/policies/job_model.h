@@ -28,15 +28,17 @@ class StepCurve {
 
  private:
   friend class JobModel;
+  Seconds at(double factor, int depth);
   struct Part {
     std::size_t bucket;
     std::size_t round;
     Leg leg;
-    double waits;  // for so many messages instead of one
+    double together;      // buckets whose messages are taken for one
+    bool one_of_several;  // rounds of its bucket
   };
 
   Seconds compute_{0};
-  int depth_ = 1;
+  int most_depth_ = 1;
   double bytes_sent_ = 0;
   Seconds sending_{0};
   std::vector<Part> parts_;

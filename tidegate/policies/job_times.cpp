@@ -84,4 +84,20 @@ std::vector<JobTimes::Slot> JobTimes::slots() const {
   return result;
 }
 
+std::vector<BucketTiming> JobTimes::timings(std::size_t buckets) const {
+  const std::vector<Slot> of_slots = slots();
+  if (of_slots.size() != std::min(buckets, Record::kSlots)) return {};
+  std::vector<double> sharing(of_slots.size());
+  for (std::size_t i = 0; i < buckets; ++i) ++sharing[Record::slot_of(i, buckets)];
+  std::vector<BucketTiming> result;
+  for (std::size_t i = 0; i < buckets; ++i) {
+    const std::size_t slot = Record::slot_of(i, buckets);
+    result.push_back({.ready = of_slots[slot].ready,
+                      .compress = of_slots[slot].compress / sharing[slot],
+                      .decode = of_slots[slot].decode / sharing[slot],
+                      .rounds = {}});
+  }
+  return result;
+}
+
 }  // namespace tidegate

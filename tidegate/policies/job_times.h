@@ -30,6 +30,8 @@ class JobTimes {
     Seconds decode{0};
   };
   std::vector<Slot> slots() const;
+  // Of so many buckets, all but their rounds, for model_step(); none if the job has others.
+  std::vector<BucketTiming> timings(std::size_t buckets) const;
 
   // For a checkpoint, and from one.
   void remember(Numbers& out) const;

@@ -83,4 +83,15 @@ Choice Learned::settle(const Choice& choice, const Shape& shape, const Choice* p
   return cheapest_route(choice, shape, by_price ? &network_.network() : nullptr, present);
 }
 
+int Learned::depth(std::span<const std::vector<Round>> buckets, int most) const {
+  if (!priced_ || !network_.known() || !times_.known()) return most;
+  std::vector<BucketTiming> timings = times_.timings(buckets.size());
+  for (std::size_t i = 0; i < timings.size(); ++i) {
+    for (const Round& round : buckets[i]) {
+      timings[i].rounds.push_back(price(round, network_.network()));
+    }
+  }
+  return timings.empty() ? most : model_best_order(timings, times_.compute(), most).depth;
+}
+
 }  // namespace tidegate

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tidegate/compressors/method.h"
@@ -38,6 +39,9 @@ class Learned {
 
   // The choice with its route settled; `present` as for cheapest_route.
   Choice settle(const Choice& choice, const Shape& shape, const Choice* present) const;
+
+  // How deep the pipeline of a step is to be, at most `most`, for buckets that take these rounds.
+  int depth(std::span<const std::vector<Round>> buckets, int most) const;
 
   TransferLog& transfers() { return transfers_; }
   const NetworkEstimate& network() const { return network_; }

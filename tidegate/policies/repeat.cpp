@@ -61,20 +61,10 @@ std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Ch
   const Situation& now = step.now;
   const std::size_t count = step.buckets.size();
   if (!now.network || !now.times || count == 0 || choices.size() != count) return std::nullopt;
-  const std::vector<JobTimes::Slot> slots = now.times->slots();
-  if (slots.size() != std::min(count, Record::kSlots)) return std::nullopt;  // of other buckets
-  std::vector<std::size_t> sharing(slots.size());
-  for (std::size_t i = 0; i < count; ++i) ++sharing[Record::slot_of(i, count)];
-  std::vector<BucketTiming> timings;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t slot = Record::slot_of(i, count);
-    const auto share = static_cast<double>(sharing[slot]);
-    BucketTiming& timing = timings.emplace_back();
-    timing.ready = slots[slot].ready;
-    if (compressing == Compressing::as_recorded) {
-      timing.compress = slots[slot].compress / share;
-      timing.decode = slots[slot].decode / share;
-    }
+  std::vector<BucketTiming> timings = now.times->timings(count);
+  for (std::size_t i = 0; i < timings.size(); ++i) {
+    BucketTiming& timing = timings[i];
+    if (compressing != Compressing::as_recorded) timing.compress = timing.decode = Seconds(0);
     const TracedBucket& bucket = step.buckets[i];
     if (!bucket.choice) continue;  // went by other means
     const Shape shape{elements_of(bucket.layers), choices[i].by_host ? hosts : now.ranks,
@@ -83,7 +73,8 @@ std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Ch
       timing.rounds.push_back(price(round, *now.network));
     }
   }
-  return model_step(timings, now.times->compute(), now.depth);
+  if (timings.empty()) return std::nullopt;  // of other buckets
+  return model_best_order(timings, now.times->compute(), now.depth).time;
 }
 
 }  // namespace tidegate

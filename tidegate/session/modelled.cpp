@@ -21,9 +21,8 @@ void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& 
   settings.modelled = true;
 }
 
-ModelledJob::ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock,
-                         int depth)
-    : sessions_(std::move(sessions)), clock_(std::move(clock)), depth_(depth) {
+ModelledJob::ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock)
+    : sessions_(std::move(sessions)), clock_(std::move(clock)) {
   if (sessions_.empty()) fail(Fault::config, "a modelled job needs at least one session");
 }
 
@@ -44,7 +43,8 @@ StepTime ModelledJob::finish_step(const Network& network, Seconds compute) {
     return one.total();
   });
   // What the sessions see of it.
-  const StepTime seen = model_step(buckets, compute, depth_);
+  const int depth = sessions_.front()->depth();
+  const StepTime seen = model_step(buckets, compute, depth);
   for (Session* session : sessions_) session->set_exposed(seen.exposed);
   clock_->advance(seen.total);
 
@@ -59,7 +59,7 @@ StepTime ModelledJob::finish_step(const Network& network, Seconds compute) {
     buckets[b].compress = Seconds(median(compress));
     buckets[b].decode = Seconds(median(decode));
   }
-  return model_step(buckets, compute, depth_);
+  return model_step(buckets, compute, depth);
 }
 
 }  // namespace tidegate

@@ -30,8 +30,8 @@ class ModelledClock {
 
 class ModelledJob {
  public:
-  // sessions[r] is rank r's; their clock is `clock`, their depth `depth`.
-  ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock, int depth);
+  // sessions[r] is rank r's; their clock is `clock`.
+  ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock);
 
   // Of one step: when each bucket becomes ready, for ReadyBucket::ready.
   std::vector<std::int64_t> begin_step(std::span<const Seconds> ready);
@@ -42,7 +42,6 @@ class ModelledJob {
  private:
   std::vector<Session*> sessions_;
   std::shared_ptr<ModelledClock> clock_;
-  const int depth_;
   std::vector<Seconds> ready_;  // of the step
   std::int64_t began_ = 0;
 };

@@ -161,6 +161,7 @@ void Session::load(const State& state) {
   loaded_ = summary_of(state);
   agreed_with_peers_ = false;
   stragglers_ = {};
+  depth_is_due_ = true;
 }
 
 // The policy's own business is what it does with notes that are damaged; here it must not matter.

@@ -79,7 +79,8 @@ Session::Session(Place place, Settings settings)
               {}},
       statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value()),
       learned_(extent()),
-      windows_(needs_.window) {
+      windows_(needs_.window),
+      depth_(settings_.depth) {
   shared_.salt = salt_of(settings_.seed);
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
@@ -295,7 +296,8 @@ void Session::begin_step(std::int64_t ready) {
   observe();
   const bool due = statistics_.due(step_);
   wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
-  pipeline_.emplace(settings_.depth, [this](int bucket) {
+  choose_depth();
+  pipeline_.emplace(depth_, [this](int bucket) {
     finished_.push_back(bucket);
     note("done", bucket, 0, settings_.clock());
   });
@@ -340,6 +342,26 @@ void Session::observe() {
   resumed_.reset();
   seen_by_all_.clear();
   tidegate::begin_step(*policy_, settings_.policy, now_);
+}
+
+// From agreed numbers alone: it decides which collective follows which.
+void Session::choose_depth() {
+  if (!now_.fresh && !std::exchange(depth_is_due_, false)) return;
+  std::vector<std::vector<Round>> rounds(seen_.size());
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const auto present = present_.find(static_cast<int>(i));
+    if (present == present_.end() || !numbers_below(present->second, seen_[i].size())) continue;
+    const auto add = [&](std::span<const std::size_t> numbers, const Choice& choice) {
+      const Layers layers = pick(seen_[i], numbers);
+      const int ranks = choice.by_host ? shared_.topology.hosts() : place_.ranks;
+      std::ranges::copy(exchange_rounds({elements_of(layers), ranks, layers}, choice),
+                        std::back_inserter(rounds[i]));
+    };
+    const Decision& decision = present->second;
+    add(layers_together(decision, seen_[i].size()), decision.choice);
+    for (const Decision::Apart& group : decision.apart) add(group.layers, group.choice);
+  }
+  depth_ = learned_.depth(rounds, settings_.depth);
 }
 
 // For policies that look at averaged gradients.
@@ -418,6 +440,9 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   const Decision* present = fits ? &known->second : nullptr;
   settle_routes(bucket, present, decision);
   if (settings_.trace) trace_decision(question, asked, decision, excluded);
+  if (!present || present->choice != decision.choice || present->apart != decision.apart) {
+    depth_is_due_ = true;
+  }
   present_[index] = decision;
   return decision;
 }
@@ -536,7 +561,9 @@ void Session::note_buckets() {
   last_layout_.resize(seen_.size());
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (last_layout_[i] != buckets_[i]->layers()) last_layout_[i] = buckets_[i]->layers();
-    if (seen_[i] != buckets_[i]->compressible()) seen_[i] = buckets_[i]->compressible();
+    if (seen_[i] == buckets_[i]->compressible()) continue;
+    seen_[i] = buckets_[i]->compressible();
+    depth_is_due_ = true;
   }
 }
 

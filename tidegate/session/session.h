@@ -47,13 +47,13 @@ struct Settings {
   std::function<std::unique_ptr<Policy>()> make_policy;
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
   std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
-  int depth = 2;                     // buckets in flight with rounds still to come
-  int threads = 1;                   // that compress, with the one that drives the session
-  std::uint64_t seed = 0;            // of the random numbers that methods draw
-  std::string label;                 // for the trace
-  std::string emulated;              // the link that times are emulated for, if they are
-  bool modelled = false;             // `clock` runs in modelled time
-  TraceSink trace;                   // empty = no trace
+  int depth = 2;           // most buckets in flight with rounds still to come; see Session::depth()
+  int threads = 1;         // that compress, with the one that drives the session
+  std::uint64_t seed = 0;  // of the random numbers that methods draw
+  std::string label;       // for the trace
+  std::string emulated;    // the link that times are emulated for, if they are
+  bool modelled = false;   // `clock` runs in modelled time
+  TraceSink trace;         // empty = no trace
   // Asked between steps: whether the trace goes on in another part, which begins with all that a
   // reader has to know. Empty = never.
   std::function<bool()> turn_trace_over;
@@ -141,6 +141,9 @@ class Session {
   double rate_scale() const { return policy_->rate_scale(); }
   const NetworkEstimate& network() const { return learned_.network(); }
   const JobTimes& times() const { return learned_.times(); }
+  // Buckets in flight in the present step, or else in the last: what was measured decides. Without
+  // a network to go by, as many as there may be.
+  int depth() const { return depth_; }
   // The step that was finished last.
   const StepFigures& last_step() const { return figures_; }
   // How long its last bucket kept the others waiting, if that is not for the clock to say.
@@ -194,6 +197,7 @@ class Session {
   std::optional<double> expected_seconds(const Round& round) const;
   void learn();
   void observe();
+  void choose_depth();
   void sum_up();
   void fill_sketches(Record& record);
   void note_buckets();
@@ -233,6 +237,8 @@ class Session {
   std::vector<Shape> shapes_;  // of these
 
   std::int64_t step_ = 0;
+  int depth_;
+  bool depth_is_due_ = true;  // what it was chosen from has changed
   std::optional<Pipeline> pipeline_;
   std::deque<ReadyBucket> submitted_;
   std::vector<int> finished_;

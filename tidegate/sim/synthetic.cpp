@@ -76,7 +76,8 @@ class Simulation {
         ranks_(job.computing, job.ranks, random_bits(job.seed, kRanks)),
         records_(policy.needs().reacts,
                  policy.needs().reacts ? kLongestUrgentPeriod : kLongestPeriod),
-        learned_(job.ranks) {
+        learned_(job.ranks),
+        depth_(job.depth) {
     const double elements =
         std::accumulate(job.buckets.begin(), job.buckets.end(), 0.0,
                         [](double sum, std::size_t n) { return sum + static_cast<double>(n); });
@@ -110,7 +111,7 @@ class Simulation {
       account(buckets_[i], energy, record);
     }
     if (priced_well(step)) ++outcome_.steps_priced_well;
-    const StepTime time = model_step(timings, slowest, job_.depth);
+    const StepTime time = model_step(timings, slowest, depth_);
     record.wire_seconds = time.wire.count();
     if (records_.due(step)) contribute(std::move(record), computing, slowest.count());
     outcome_.step_seconds.push_back(time.total.count());
@@ -134,6 +135,7 @@ class Simulation {
  private:
   void decide(std::int64_t step) {
     std::set<std::string> used;
+    bool other_choices = false;
     std::vector<Shape> shapes;
     for (const SyntheticBucket& bucket : buckets_) shapes.push_back(bucket.shape(job_.ranks));
     const Situation now = learned_.situation(
@@ -152,11 +154,22 @@ class Simulation {
       const Choice choice = learned_.settle(decision.choice, bucket.shape(job_.ranks), present);
       if (bucket.present != choice) {
         plan(bucket, choice);
+        other_choices = true;
         outcome_.decisions.push_back({step, index, describe(choice), std::move(decision.reason)});
       }
       used.insert(describe(choice));
     }
     for (const std::string& choice : used) ++outcome_.choices[choice];
+    if (now.fresh || other_choices) choose_depth();
+  }
+
+  // As a session does.
+  void choose_depth() {
+    std::vector<std::vector<Round>> rounds;
+    for (const SyntheticBucket& bucket : buckets_) {
+      rounds.push_back(exchange_rounds(bucket.shape(job_.ranks), *bucket.present));
+    }
+    depth_ = learned_.depth(rounds, job_.depth);
   }
 
   void plan(SyntheticBucket& bucket, const Choice& choice) {
@@ -298,6 +311,7 @@ class Simulation {
   AgreedRecords records_;
   const Statistics* agreed_ = nullptr;
   Learned learned_;
+  int depth_;                            // of the pipeline, in this step
   std::vector<double> computed_before_;  // in the step before, by rank
   bool record_on_its_way_ = false;
   double last_record_seconds_ = 0;
