@@ -40,7 +40,7 @@ class Job {
     for (Record& record : statistics_.ranks) fill(record);
     times_.observe(statistics_);
     const CodecSpeed speed(Route::engine, {1e-10, 1e-10, 1e-10, 1e-10});
-    for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+    for (const Choice& choice : candidates(kForPolicies)) {
       speeds_[describe(choice)] = speed;
     }
     window_.steps = 100;

@@ -199,8 +199,7 @@ void bind_session(nb::module_& module) {
       .def(
           "set_speeds",
           [](Session& self, const std::vector<CodecSpeed::Figures>& figures) {
-            const std::vector<Choice> choices =
-                candidates({.only_without_loss = true, .halved = true});
+            const std::vector<Choice> choices = candidates(kForPolicies);
             if (figures.size() != choices.size()) {
               fail(Fault::config, figures.size(), " speeds for ", choices.size(), " choices");
             }
@@ -340,7 +339,7 @@ void bind_tables(nb::module_& module) {
       "measure_speeds",
       [](std::size_t elements) {
         const nb::gil_scoped_release others_may_run;
-        const std::vector<Choice> choices = candidates({.only_without_loss = true, .halved = true});
+        const std::vector<Choice> choices = candidates(kForPolicies);
         const CodecSpeeds speeds = measure_speeds(choices, {.elements = elements});
         std::vector<CodecSpeed::Figures> figures;
         for (const Choice& choice : choices)

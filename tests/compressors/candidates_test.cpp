@@ -25,7 +25,7 @@ TEST(Candidates, HaveEveryMethodByEveryRouteOfItsRow) {
       });
       const long bits = std::max<long>(1, static_cast<long>(method.bits.size()));
       EXPECT_EQ(levels, method.level == Level::ratio  ? 7
-                        : method.level == Level::rank ? 4
+                        : method.level == Level::rank ? 4 * bits
                                                       : bits)
           << method.name << " by " << name(route);
     }
@@ -51,6 +51,12 @@ TEST(Candidates, GoDownToTheLevelsUsersAskFor) {
   EXPECT_TRUE(texts.contains("powersgd rank 8 by tree"));
   EXPECT_TRUE(texts.contains("dense by engine"));
   EXPECT_TRUE(texts.contains("qsgd in 2 bits by allgather"));
+}
+
+TEST(Candidates, OfPoliciesHaveLowRanksInTheFewestBitsOnly) {
+  const auto texts = described(kForPolicies);
+  EXPECT_TRUE(texts.contains("powersgd rank 8 in 16 bits by tree"));
+  EXPECT_FALSE(texts.contains("powersgd rank 8 by tree"));
 }
 
 TEST(Candidates, WithoutLossKeepAResidualOrSendEverything) {

@@ -14,8 +14,8 @@
 namespace tidegate::powersgd_test {
 namespace {
 
-Choice rank_of(int rank, std::string_view route = "auto") {
-  return make_choice("powersgd", rank, route);
+Choice rank_of(int rank, std::string_view route = "auto", int bits = 32) {
+  return make_choice("powersgd", rank, route, bits);
 }
 
 double norm_of(const Vectors& vectors) {
@@ -235,15 +235,18 @@ TEST(PowerSgd, GivesTheResultsOfTheAuthorsWhoSubtractTheMean) {
 
 TEST(PowerSgd, OneRankKeepsExactlyWhatItDidNotSend) {
   for (const Trial& t : trials()) {
-    SCOPED_TRACE(testing::Message() << t);
-    Averaging averaging(rank_of(t.rank), 1, Layers{{"m", t.rows * t.columns, t.rows}});
-    for (std::uint64_t step = 0; step < 4; ++step) {
-      const Vectors gradients = make_gradients(1, t.rows * t.columns, step);
-      const Vector all = added(averaging.residuals[0], gradients[0]);
-      Vectors results = gradients;
-      averaging.step(results);
-      for (std::size_t i = 0; i < all.size(); ++i) {
-        ASSERT_EQ(averaging.residuals[0][i], all[i] - results[0][i]) << "element " << i;
+    for (const int bits : {32, 16}) {
+      SCOPED_TRACE(testing::Message() << t << ", " << bits << " bits");
+      const Layers layers{{"m", t.rows * t.columns, t.rows}, {"whole", 10, 0}};
+      Averaging averaging(rank_of(t.rank, "auto", bits), 1, layers);
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const Vectors gradients = make_gradients(1, t.rows * t.columns + 10, step);
+        const Vector all = added(averaging.residuals[0], gradients[0]);
+        Vectors results = gradients;
+        averaging.step(results);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          ASSERT_EQ(averaging.residuals[0][i], all[i] - results[0][i]) << "element " << i;
+        }
       }
     }
   }
@@ -394,6 +397,55 @@ TEST(PowerSgd, VectorsAndMatricesThatWouldNotShrinkTravelWhole) {
   EXPECT_EQ(averaging.rounds(),
             (std::vector<Round>{{Collective::all_reduce, 4 * (2 * 6 + 6 + 10 + 2 * 40 + 4)},
                                 {Collective::all_reduce, 4 * (2 * 80 + 2 * 10)}}));
+}
+
+TEST(PowerSgd, InHalfTheBitsSendsHalfTheBytes) {
+  Averaging averaging(rank_of(2, "auto", 16), 2, kMixed);
+  EXPECT_EQ(averaging.rounds(),
+            (std::vector<Round>{{Collective::all_reduce, 2 * (2 * 6 + 6 + 10 + 2 * 40 + 4)},
+                                {Collective::all_reduce, 2 * (2 * 80 + 2 * 10)}}));
+  EXPECT_EQ(describe(rank_of(2, "tree", 16)), "powersgd rank 2 in 16 bits by tree");
+  EXPECT_EQ(describe(rank_of(2, "tree")), "powersgd rank 2 by tree");
+}
+
+// What rounding takes from a sum over ranks is lost, as with bf16; not more than that.
+TEST(PowerSgd, InHalfTheBitsLosesNoMoreThanTheRoundingOfSums) {
+  for (const std::string_view route : {"engine", "ring", "tree"}) {
+    Averaging averaging(rank_of(2, route, 16), 3, kMixed);
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      const Vectors gradients = make_gradients(3, kMixedElements, step);
+      const Vectors old = averaging.residuals;
+      const double size = norm_of(old) + norm_of(gradients);
+      Vectors results = gradients;
+      averaging.step(results);
+      EXPECT_EQ(results[1], results[0]);
+      EXPECT_EQ(results[2], results[0]);
+      double lost = 0;
+      for (std::size_t i = 0; i < kMixedElements; ++i) {
+        double difference = 3.0 * static_cast<double>(results[0][i]);
+        for (std::size_t rank = 0; rank < old.size(); ++rank) {
+          difference += averaging.residuals[rank][i];
+          difference -= static_cast<double>(old[rank][i]) + gradients[rank][i];
+        }
+        lost += difference * difference;
+      }
+      // Two roundings of a sum, each by half of the last of 8 bits at most.
+      EXPECT_LT(std::sqrt(lost), 2 * 0x1p-8 * size) << route;
+      EXPECT_GT(lost, 0) << "nothing was rounded";
+    }
+  }
+}
+
+TEST(PowerSgd, InHalfTheBitsPutsBackAllThatItTook) {
+  Averaging averaging(rank_of(2, "auto", 16), 2, kMixed);
+  const Vectors gradients = make_gradients(2, kMixedElements, 2);
+  Vectors results = gradients;
+  averaging.step(results);
+  averaging.restore();
+  for (std::size_t rank = 0; rank < gradients.size(); ++rank) {
+    const double size = std::sqrt(energy_of(gradients[rank]));
+    expect_near(averaging.residuals[rank], gradients[rank], 2 * 0x1p-24 * size);
+  }
 }
 
 TEST(PowerSgd, EachMatrixIsTreatedAsIfItWereAlone) {

@@ -64,7 +64,7 @@ TEST(Auto, IsNotDenseOnASlowLinkFromTheFirstStepOn) {
 }
 
 TEST(Auto, SparsifiesForSgdOnlyAfterTheCriticalRegime) {
-  PretendedJob job("100mbit,2ms");
+  PretendedJob job = PretendedJob::of_vectors("100mbit,2ms");
   job.backlog = as_measured;
   const auto policy = sgd();
   for (int i = 0; i < 40; ++i) {
@@ -119,7 +119,7 @@ TEST(Auto, MovesAtMostAFactorOfTwoAtOnceWhileSomethingWaits) {
 TEST(Auto, MovesUpByAtMostAFactorOfTwoAtOnceTooWhileSomethingWaits) {
   PretendedJob job("5mbit,1ms");
   job.backlog = [](const Choice& choice) { return 2e-3 / choice.ratio; };
-  for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+  for (const Choice& choice : candidates(kForPolicies)) {
     const bool too_slow = choice.method->level != Level::ratio && choice.method->error_feedback;
     job.speeds[describe(choice)] =
         CodecSpeed(choice.route, CodecSpeed::Figures{too_slow ? 1e-3 : 1e-11, 0, 0, 0});
@@ -180,7 +180,7 @@ std::vector<std::int64_t> moves_of(PretendedJob& job, Policy& policy, int steps)
 
 TEST(Auto, WaitsAsManyStepsAsTheBacklogSays) {
   const auto least_gap = [](double backlog) {
-    PretendedJob job("5mbit,1ms");
+    PretendedJob job = PretendedJob::of_vectors("5mbit,1ms");
     job.backlog = [=](const Choice& choice) {
       const bool one_bit = choice.method->name == "sign" || choice.method->name == "onebit";
       return one_bit ? 1e8 : backlog;
@@ -202,7 +202,7 @@ TEST(Auto, WaitsAsManyStepsAsTheBacklogSays) {
 
 TEST(Auto, DoesNotWaverWithItsInputs) {
   const auto moves = [](const Options& options) {
-    PretendedJob job("100mbit,2ms");
+    PretendedJob job = PretendedJob::of_vectors("100mbit,2ms");
     const Link link = job.link;
     double wavers = 1;
     job.backlog = [&](const Choice& choice) { return wavers * as_measured(choice); };
@@ -224,7 +224,7 @@ TEST(Auto, DoesNotWaverWithItsInputs) {
 }
 
 TEST(Auto, GivesWayWhenMoreWaitsThanItThought) {
-  PretendedJob job("100mbit,2ms");
+  PretendedJob job = PretendedJob::of_vectors("100mbit,2ms");
   job.backlog = as_measured;
   const auto policy = sgd();
   ASSERT_EQ(job.run(*policy, 150).choices.back().method->level, Level::ratio);
@@ -236,7 +236,7 @@ TEST(Auto, GivesWayWhenMoreWaitsThanItThought) {
 }
 
 TEST(Auto, BecomesMilderAfterADropOfTheLearningRate) {
-  PretendedJob job("100mbit,2ms");
+  PretendedJob job = PretendedJob::of_vectors("100mbit,2ms");
   job.backlog = as_measured;
   const auto policy = sgd();
   ASSERT_EQ(job.run(*policy, 150).choices.back().method->level, Level::ratio);
@@ -440,7 +440,7 @@ TEST(Auto, IsNotMisledByHostileRecords) {
 // What compressing costs differs between machines and methods by orders of magnitude.
 CodecSpeeds any_speeds() {
   CodecSpeeds speeds;
-  for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+  for (const Choice& choice : candidates(kForPolicies)) {
     const auto figure = [] { return std::pow(10.0, *rc::gen::inRange(-110, -80) / 10.0); };
     speeds[describe(choice)] =
         CodecSpeed(choice.route, CodecSpeed::Figures{figure(), figure(), figure(), figure()});

@@ -34,6 +34,15 @@ class PretendedJob {
 
   explicit PretendedJob(const std::string& description) : link(parse_link(description)) {}
 
+  // Of which nothing has a rank.
+  static PretendedJob of_vectors(const std::string& description) {
+    PretendedJob job(description);
+    for (Layers& layers : job.buckets) {
+      for (Layer& layer : layers) layer.rows = 0;
+    }
+    return job;
+  }
+
   struct Step {
     std::vector<Choice> choices;
     std::string reason;

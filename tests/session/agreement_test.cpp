@@ -96,7 +96,7 @@ class UnequalRanks {
   explicit UnequalRanks(const Case& of) : logs_(kRanks), times_(kRanks, 1) {
     const Network network(kRanks, {.bytes_per_second = 1e6, .latency = Seconds(1e-3)});
     CodecSpeeds speeds;
-    for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+    for (const Choice& choice : candidates(kForPolicies)) {
       speeds[describe(choice)] = CodecSpeed(choice.route, {1e-9, 2e-9, 1e-9, 2e-9});
     }
     for (std::size_t rank = 0; rank < kRanks; ++rank) {

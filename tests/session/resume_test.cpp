@@ -129,7 +129,7 @@ class TimedJob {
       sessions_.push_back(std::make_unique<Session>(Place{rank, 2}, settings));
       all_.push_back(sessions_.back().get());
       CodecSpeeds speeds;
-      for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+      for (const Choice& choice : candidates(kForPolicies)) {
         speeds[describe(choice)] =
             CodecSpeed(choice.route, CodecSpeed::Figures{1e-9, 2e-9, 1e-9, 1e-9});
       }

@@ -11,14 +11,20 @@ constexpr std::array kHalvedRatios = {0.1, 0.05, 0.025, 0.0125, 0.00625, 0.00312
 constexpr std::array kRanks = {8, 4, 2, 1};
 
 // By the method's first route.
-std::vector<Choice> levels_of(const Method& method, std::span<const double> ratios) {
+std::vector<Choice> levels_of(const Method& method, std::span<const double> ratios,
+                              bool fewest_bits) {
   std::vector<Choice> levels;
   switch (method.level) {
     case Level::ratio:
       for (const double ratio : ratios) levels.push_back(make_choice(method.name, ratio));
       break;
     case Level::rank:
-      for (const int rank : kRanks) levels.push_back(make_choice(method.name, rank));
+      for (const int rank : kRanks) {
+        for (const int bits : method.bits) {
+          if (fewest_bits && bits != method.bits.back()) continue;
+          levels.push_back(make_choice(method.name, rank, "auto", bits));
+        }
+      }
       break;
     case Level::none:
       for (const int bits : method.bits)
@@ -42,7 +48,7 @@ std::vector<Choice> candidates(const CandidateOptions& options) {
       options.halved ? std::span<const double>(kHalvedRatios) : kRatios;
   for (const Method& method : methods()) {
     if (options.only_without_loss && !loses_nothing(method)) continue;
-    for (Choice choice : levels_of(method, ratios)) {
+    for (Choice choice : levels_of(method, ratios, options.fewest_bits)) {
       choice.any_route = false;
       for (const Route route : method.routes) {
         choice.route = route;

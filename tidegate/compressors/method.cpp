@@ -112,7 +112,9 @@ std::string describe(const Choice& choice) {
   std::string text(choice.method->name);
   if (choice.method->level == Level::ratio) text += concat(" ", choice.ratio);
   if (choice.method->level == Level::rank) text += concat(" rank ", choice.rank);
-  if (choice.bits != 0) text += concat(" in ", choice.bits, " bits");
+  // Whole numbers are not worth a word where they are the rule.
+  const bool whole = choice.bits == 32 && choice.method->bits.front() == 32;
+  if (choice.bits != 0 && !whole) text += concat(" in ", choice.bits, " bits");
   return text + concat(" by ", choice.by_host ? "hosts+" : "", name(choice.route));
 }
 

@@ -13,11 +13,15 @@
 // from there.
 //
 // Vectors, and matrices that would not get smaller, travel whole, next to the P's.
+//
+// In 16 bits all of it travels as bf16. What rounding takes from a rank's own contribution stays in
+// its residual; what it takes from the sum is lost, as with the method bf16.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
+#include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/base/random.h"
 #include "tidegate/compressors/method.h"
@@ -95,13 +99,16 @@ class PowerSgd : public Compressor {
   Exchange average(Bucket bucket, Choice choice, std::span<float> residual) override {
     delivered_ = false;
     plan_ = plan_for(bucket.layers, bucket.gradient.size(), choice.rank);
+    half_ = choice.bits == 16;
     take_in(bucket, residual);
-    co_yield AllReduce{std::as_writable_bytes(first_.span()), Element::f32, choice.route};
+    co_yield to_be_summed(first_, choice.route);
+    take_sum(first_);
     // The same on all ranks, before P is made orthonormal, which turns anything into numbers.
     bool finite = kernels::all_finite(first_);
     if (!plan_.matrices.empty()) {
       project(residual, finite);
-      co_yield AllReduce{std::as_writable_bytes(second_.span()), Element::f32, choice.route};
+      co_yield to_be_summed(second_, choice.route);
+      take_sum(second_);
       finite = finite && kernels::all_finite(second_);
     }
     report(finite);
@@ -142,6 +149,16 @@ class PowerSgd : public Compressor {
   }
 
  private:
+  AllReduce to_be_summed(Buffer<float>& message, Route route) {
+    if (!half_) return {std::as_writable_bytes(message.span()), Element::f32, route};
+    halves_.resize(message.size());
+    kernels::narrow(message, 1.0f, Element::bf16, halves_);
+    return {std::as_writable_bytes(halves_.span()), Element::bf16, route};
+  }
+  void take_sum(Buffer<float>& message) {
+    if (half_) kernels::widen(halves_, Element::bf16, 1.0f, message);
+  }
+
   // residual += gradient; the first message.
   void take_in(const Bucket& bucket, std::span<float> residual) {
     const float factor = 1.0f / bucket.loss_scale;
@@ -196,6 +213,7 @@ class PowerSgd : public Compressor {
       kernels::orthonormalise(p_of(m), m.shape.rank);
       kernels::multiply_transposed(m.shape, part(residual, m), p_of(m), q_of(m, own_));
     });
+    if (half_) std::ranges::transform(own_, own_.begin(), rounded);  // as it is sent
     // Rows of P have at most length 1, so products of smaller numbers than this are finite.
     constexpr float kLargest = std::numeric_limits<float>::max() / (2 * kernels::kMaxRank);
     std::ranges::transform(own_, second_.begin(), [](float q) {
@@ -236,7 +254,12 @@ class PowerSgd : public Compressor {
       kernels::scale(sum, share * bucket.loss_scale);
       std::ranges::copy(sum, bucket.gradient.begin() + to_signed(whole.offset));
       std::ranges::copy(sent, sum.begin());  // for restore()
-      std::ranges::fill(sent, 0.0f);
+      if (half_) {
+        std::ranges::transform(sent, sent.begin(), [](float v) { return v - rounded(v); });
+        report_.residual_energy += kernels::sum_of_squares(sent);
+      } else {
+        std::ranges::fill(sent, 0.0f);
+      }
     }
     delivered_ = true;
   }
@@ -251,6 +274,8 @@ class PowerSgd : public Compressor {
       }
     });
   }
+
+  static float rounded(float value) { return from_bf16(to_bf16(value)); }
 
   static std::ptrdiff_t to_signed(std::size_t offset) {
     return static_cast<std::ptrdiff_t>(offset);
@@ -274,21 +299,24 @@ class PowerSgd : public Compressor {
   Plan plan_;
   std::vector<std::vector<float>> kept_;    // the mean Q of the last step, by layer of the bucket
   std::vector<std::vector<float>> before_;  // as it was before the last step
+  bool half_ = false;                       // 16 bits travel of a number
   bool delivered_ = false;                  // the last step took something out of the residual
   std::vector<kernels::Accumulated> incoming_;  // by matrix
   kernels::Accumulated whole_;
   kernels::Accumulated total_;
   Buffer<float> basis_;
-  Buffer<float> first_;   // all P, and what travels whole
-  Buffer<float> own_;     // all Q of this rank
-  Buffer<float> second_;  // all Q
+  Buffer<float> first_;           // all P, and what travels whole
+  Buffer<float> own_;             // all Q of this rank
+  Buffer<float> second_;          // all Q
+  Buffer<std::uint16_t> halves_;  // of the message under way
 };
 
 std::vector<Round> powersgd_rounds(const Shape& shape, const Choice& choice) {
   const Plan plan = plan_for(shape.layers, shape.elements, choice.rank);
-  std::vector<Round> rounds{{Collective::all_reduce, 4 * plan.first, choice.route}};
+  const std::size_t bytes = choice.bits == 16 ? 2 : 4;
+  std::vector<Round> rounds{{Collective::all_reduce, bytes * plan.first, choice.route}};
   if (!plan.matrices.empty()) {
-    rounds.push_back({Collective::all_reduce, 4 * plan.second, choice.route});
+    rounds.push_back({Collective::all_reduce, bytes * plan.second, choice.route});
   }
   return rounds;
 }
@@ -300,6 +328,7 @@ Method powersgd_row() {
       .name = "powersgd",
       .summary = "matrices of low rank, by a power iteration over the steps; vectors whole",
       .level = Level::rank,
+      .bits = {32, 16},
       .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
       .rounds = powersgd_rounds,

@@ -117,7 +117,7 @@ class Auto : public Policy {
         book_(rules.backlog),
         trend_(rules.window, rules.threshold),
         trials_(rules.pause) {
-    for (const Choice& choice : candidates({.only_without_loss = true, .halved = true})) {
+    for (const Choice& choice : candidates(kForPolicies)) {
       if (!choice.method->blind && !choice.method->overflows) choices_.push_back(choice);
     }
   }
