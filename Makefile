@@ -118,6 +118,7 @@ demo: package ## show what Tidegate does, on this machine
 bench: package ## run the benchmarks (about ten minutes)
 	@$(VENV)/tidegate bench kernels
 	@$(VENV)/tidegate bench wire
+	@$(VENV)/tidegate bench exchange
 	@$(VENV)/tidegate bench policies
 
 evidence: package ## measure what is saved and lost, all that is missing (hours; ARGS=--quick: ten minutes)

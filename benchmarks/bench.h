@@ -95,6 +95,7 @@ Row against_torch(std::string name, std::size_t n, double ratio, double seconds,
 
 void bench_kernels(const Effort& effort, const Report& report, const Torch& torch);
 void bench_wire(const Effort& effort, const Report& report, const Torch& torch);
+void bench_exchange(const Effort& effort, const Report& report);
 void bench_deciding(const Report& report);
 
 }  // namespace tidegate::bench

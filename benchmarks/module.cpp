@@ -52,6 +52,8 @@ NB_MODULE(_bench, m) {
         const Effort effort{.seconds = seconds, .largest = largest};
         if (suite == "kernels") {
           bench_kernels(effort, report, theirs);
+        } else if (suite == "exchange") {
+          bench_exchange(effort, report);
         } else if (suite == "policies") {
           bench_deciding(report);
         } else {

@@ -2,8 +2,8 @@
 """What does a trace cost?
 
 Real jobs on this machine, with steps as short as they can be: how long the exchange thread of rank
-0 computed for writing, as the end of a trace says itself. A short job is written in full; of a long
-one the budget (0.4 % of the time, and 30 ms once) leaves some steps in brief.
+0 computed for writing, as the end of a trace says itself. The budget (0.4 % of the time, and a
+tenth of a step once) leaves many steps of such jobs in brief.
 
     .venv/bin/python benchmarks/trace_overhead.py
 """
@@ -26,7 +26,7 @@ import tidegate
 
 WIDTH = 128
 BUCKET_MB = WIDTH * WIDTH * 4 / 2**20  # one layer
-SHORT = 60  # steps: few enough to be written in full
+SHORT = 100  # steps
 AT_ONCE = 20  # steps between two looks at the clock
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tidegate bench`: kernels and messages beside what they are held against, in one process."""
+"""`tidegate bench`: kernels, messages and exchanges beside what they are held against."""
 
 import ctypes
 import os
@@ -139,8 +139,8 @@ def show(suite: str, rows: list[dict]) -> None:
     console.width = max(console.width, LEAST_WIDTH)  # a row that is cut says nothing
     console.print(table)
     goals = [row for row in rows if row["goal"] is not None]
-    met = sum(row["met"] for row in goals)
+    met = f"{sum(row['met'] for row in goals)} of {len(goals)} goals met. " if goals else ""
     console.print(
-        f"{met} of {len(goals)} goals met. Ratios are medians of pairs that ran in turn in one "
-        "process, on one thread unless said otherwise."
+        f"{met}Ratios are medians of pairs that ran in turn in one process, on one thread unless "
+        "said otherwise."
     )

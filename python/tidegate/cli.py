@@ -333,25 +333,26 @@ def add_plan(commands: Commands) -> None:
 
 
 def add_bench(commands: Commands) -> None:
-    summary = "measure kernels or messages on this machine, each beside its roofline"
+    summary = "measure kernels, messages or exchanges on this machine, each beside its roofline"
     parser = commands.add_parser(
         "bench",
         help=summary,
         description="Measures how fast this machine compresses. Every row is a ratio: what is "
-        "measured and what\nit is held against (a pass that only adds, a memset, torch) run in "
+        "measured and what\nit is held against (a pass that only adds, a copy, torch) run in "
         "turn in one process, and\nthe median of the pairs is shown, with its goal where there is "
         "one. A few minutes; keep the\nmachine quiet meanwhile.",
         epilog="Examples:\n"
         "  tidegate bench kernels\n"
         "  tidegate bench wire --json wire.json\n"
+        "  tidegate bench exchange                            whole exchanges, without a network\n"
         "  tidegate bench kernels --largest 1e8 --seconds 3   longer, and larger vectors\n"
         "  tidegate bench kernels --quick                     half a minute, rough",
     )
     add = parser.add_argument
     add(
         "suite",
-        choices=("kernels", "wire", "policies"),
-        help="compression itself, its messages, or deciding",
+        choices=("kernels", "wire", "exchange", "policies"),
+        help="compression itself, its messages, all that a method does, or deciding",
     )
     add("--seconds", type=positive, default=1.0, metavar="S", help="per row (%(default)s)")
     add(

@@ -267,5 +267,5 @@ def closing(summary: dict) -> list[str]:
 def brief(steps: int, of: int) -> str:
     return (
         f"{steps} of {of} steps are written in brief, without times of single buckets: a trace "
-        "takes at most 0.4 % of the time, and 30 ms once."
+        "takes at most 0.4 % of the time, and a tenth of a step once."
     )

@@ -207,7 +207,10 @@ def test_importing_tidegate_loads_no_part_of_the_command_line():
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(("suite", "least"), [("kernels", 10), ("wire", 10), ("policies", 5)])
+SUITES = [("kernels", 10), ("wire", 10), ("exchange", 9), ("policies", 5)]
+
+
+@pytest.mark.parametrize(("suite", "least"), SUITES)
 def test_bench_gives_rows_with_values_and_goals(capsys, suite, least):
     options = ("--seconds", "0.001", "--largest", "10000", "--json", "-", "--quiet")
     code, out, err = said(capsys, "bench", suite, *options)

@@ -34,25 +34,40 @@ TEST(TraceBudget, PaysForEverythingWhereWritingIsCheap) {
   EXPECT_NEAR(job.share(), 0.003, 1e-6);
 }
 
-TEST(TraceBudget, PaysForTheFirstStepsInFull) {
-  Job job{.step = 0.002, .must = 5e-6, .full = 500e-6, .budget = {}};
-  job.run(60);
+TEST(TraceBudget, PaysForTheFirstStepsInFullWhereTheyAreCheap) {
+  Job job{.step = 0.02, .must = 10e-6, .full = 100e-6, .budget = {}};
+  job.budget.spend(1e-3);  // the first decisions
+  job.run(40);
   EXPECT_EQ(job.budget.brief_steps(), 0);
 }
 
-TEST(TraceBudget, IsLessThanHalfAPerCentOfHalfAMinute) {
-  for (const double full : {30e-6, 100e-6, 1e-3, 5e-3}) {
-    Job job{.step = 0.003, .must = 10e-6, .full = full, .budget = {}};
-    job.run(10'000);
-    EXPECT_LE(job.share(), 0.005) << full;
+TEST(TraceBudget, IsLessThanHalfAPerCentOfAHundredSteps) {
+  for (const double step : {0.002, 0.003, 0.03, 0.3}) {
+    for (const double full : {30e-6, 100e-6, 300e-6}) {
+      Job job{.step = step, .must = 7e-6, .full = full, .budget = {}};
+      job.budget.earn(0);  // of the first it is not known yet
+      job.budget.spend_on_full_step(0);
+      job.run(100);
+      EXPECT_LE(job.share(), 0.005) << step << " " << full;
+    }
   }
+}
+
+TEST(TraceBudget, LendsByStepsAndNotByWaits) {
+  Job job{.step = 0.002, .must = 5e-6, .full = 100e-6, .budget = {}};
+  job.run(100);
+  const double before = job.budget.spent();
+  job.budget.earn(1);  // a checkpoint was written
+  job.run(1000);
+  const double time = 1 + 1000 * job.step;
+  EXPECT_LE(job.budget.spent() - before, TraceBudget::kShare * time + 2 * job.full);
 }
 
 TEST(TraceBudget, IsKeptInTheLongRunAndUsed) {
   for (const double step : {0.002, 0.01, 0.05}) {
     Job job{.step = step, .must = 5e-6, .full = 500e-6, .budget = {}};
     job.run(100'000);
-    const double once = TraceBudget::kReserve / (job.steps * step);
+    const double once = (TraceBudget::kLent * step + job.full) / (job.steps * step);
     EXPECT_LE(job.share(), TraceBudget::kShare + once) << step;
     EXPECT_GT(job.share(), 0.95 * TraceBudget::kShare) << step;
     EXPECT_GT(job.budget.brief_steps(), 0) << step;
@@ -73,7 +88,7 @@ TEST(TraceBudget, ALongWaitForTheDiskIsPaidBack) {
   Job job{.step = 0.05, .must = 20e-6, .full = 100e-6, .budget = {}};
   job.run(1000);
   ASSERT_EQ(job.budget.brief_steps(), 0);
-  job.budget.spend(2 * TraceBudget::kReserve);
+  job.budget.spend(2 * TraceBudget::kMostSaved);
   job.run(100);
   EXPECT_EQ(job.budget.brief_steps(), 100);
   job.run(1000);

@@ -2,11 +2,15 @@
 #include "tidegate/session/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -38,9 +42,17 @@ class TraceFiles : public testing::Test {
     return sum;
   }
 
+  std::string on_disk() const {
+    std::ostringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
   fs::path folder_;
   std::string path_;
 };
+
+const std::string kStep = step_event({});
 
 TEST_F(TraceFiles, AreNotTurnedOverBeforeTheyAreFull) {
   TraceFile file(path_, 1600);  // parts of 100 bytes
@@ -50,6 +62,82 @@ TEST_F(TraceFiles, AreNotTurnedOverBeforeTheyAreFull) {
   EXPECT_TRUE(file.turn_over());
   EXPECT_EQ(fs::file_size(path_), 0u);
   EXPECT_EQ(fs::file_size(trace_part_name(path_, 0)), 100u);
+}
+
+TEST_F(TraceFiles, KeepStepsInMemoryForAMoment) {
+  std::int64_t now = TraceFile::kLongestWait;
+  TraceFile file(path_, 0, [&] { return now; });
+  const std::string line = kStep + "\n";
+  file.write(kStep);  // the first shows that it works
+  EXPECT_EQ(on_disk(), line);
+  file.write(kStep);
+  now += TraceFile::kLongestWait - 1;
+  file.write(log_event(0, {{"loss", 1}}));
+  EXPECT_EQ(on_disk(), line);
+  now += 1;
+  file.write(kStep);
+  EXPECT_EQ(on_disk(), line + line + log_event(0, {{"loss", 1}}) + "\n" + line);
+  file.write(kStep);
+  EXPECT_EQ(on_disk().size(), bytes());
+  EXPECT_EQ(std::ranges::count(on_disk(), '\n'), 4);
+}
+
+TEST_F(TraceFiles, HoldWhatMayBeTheLastWordAtOnce) {
+  const Network network(2, {1e6, Seconds(1e-3)});
+  std::int64_t now = 0;
+  for (const std::string& urgent :
+       {fault_event(1, "peer", "gone"), end_event(1, 0, 0), network_event(1, network, "slower")}) {
+    TraceFile file(path_, 0, [&] { return now; });
+    file.write(kStep);
+    EXPECT_EQ(on_disk(), "");
+    file.write(urgent);
+    EXPECT_EQ(on_disk(), kStep + "\n" + urgent + "\n");
+  }
+}
+
+TEST_F(TraceFiles, KeepOnlySoMuchInMemory) {
+  std::int64_t now = 0;
+  TraceFile file(path_, 0, [&] { return now; });
+  std::size_t written = 0;
+  for (int i = 0; i < 1000; ++i) {
+    file.write(kStep);
+    written += kStep.size() + 1;
+    EXPECT_LT(written - bytes(), TraceFile::kMostWaiting);
+  }
+}
+
+TEST_F(TraceFiles, HoldEverythingInTheEnd) {
+  std::int64_t now = 0;
+  {
+    TraceFile file(path_, 0, [&] { return now; });
+    file.write(kStep);
+    EXPECT_EQ(on_disk(), "");
+  }
+  EXPECT_EQ(on_disk(), kStep + "\n");
+}
+
+TEST_F(TraceFiles, AreLeftAloneByCopiesOfTheProcess) {
+  std::int64_t now = 0;
+  {
+    auto file = std::make_unique<TraceFile>(path_, 0, [&] { return now; });
+    file->write(kStep);
+    const pid_t child = fork();
+    if (child == 0) {
+      file.reset();
+      _exit(0);
+    }
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_EQ(on_disk(), "");
+  }
+  EXPECT_EQ(on_disk(), kStep + "\n");
+}
+
+TEST_F(TraceFiles, AreTurnedOverWithWhatWaits) {
+  std::int64_t now = 0;
+  TraceFile file(path_, 1600, [&] { return now; });
+  file.write(kStep);
+  ASSERT_TRUE(file.turn_over());
+  EXPECT_EQ(fs::file_size(trace_part_name(path_, 0)), kStep.size() + 1);
 }
 
 TEST_F(TraceFiles, WithoutALimitAreOne) {

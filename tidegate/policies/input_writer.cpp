@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
 
 namespace tidegate {
@@ -23,7 +22,10 @@ bool equal(const Network& a, const Network& b) {
 }
 
 void add_name(std::string& members, std::string_view name) {
-  members += concat(members.empty() ? "" : ",", '"', name, "\":");
+  if (!members.empty()) members += ',';
+  members += '"';
+  members += name;
+  members += "\":";
 }
 
 void add(std::string& members, std::string_view name, const Json& value) {
@@ -31,20 +33,26 @@ void add(std::string& members, std::string_view name, const Json& value) {
   members += value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Told in every step, and long.
-void add(std::string& members, std::string_view name, const Statistics& statistics) {
+// What is long.
+template <typename Told>
+void add_text(std::string& members, std::string_view name, const Told& told) {
   add_name(members, name);
-  trace::write(statistics, members);
+  trace::write(told, members);
 }
 
 }  // namespace
+
+bool InputWriter::has_news(const Situation& now, bool resumed) const {
+  return resumed || (now.window && now.window->number != window_) ||
+         (now.speeds && !now.speeds->empty() && !speeds_told_);
+}
 
 void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed) {
   if (resumed) {
     add(told_, "resumed", to_json(*resumed));
     window_ = -1;  // of another life
     network_.reset();
-    if (now.statistics && !now.fresh) add(told_, "known", *now.statistics);
+    if (now.statistics && !now.fresh) add_text(told_, "known", *now.statistics);
     Numbers times;
     if (now.times) now.times->remember(times);
     add(told_, "times", to_json(Notes{{"times", times}}));
@@ -52,7 +60,7 @@ void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed
   fresh_ = now.fresh ? now.statistics : nullptr;
   if (now.network && !(network_ && equal(*network_, *now.network))) {
     network_ = *now.network;
-    add(told_, "network", to_json(*network_));
+    network_told_ = false;
   }
   if (now.network_changes != network_changes_) {
     network_changes_ = now.network_changes;
@@ -63,7 +71,7 @@ void InputWriter::tell(const Situation& now, const std::optional<Notes>& resumed
     add(told_, "window", to_json(*now.window));
   }
   if (now.speeds && !now.speeds->empty() && !std::exchange(speeds_told_, true)) {
-    add(told_, "speeds", to_json(*now.speeds));
+    add_text(told_, "speeds", *now.speeds);
   }
   Json layouts = Json::object();
   for (std::size_t i = 0; i < now.buckets.size(); ++i) {
@@ -87,10 +95,19 @@ void InputWriter::ask(const Question& question) {
 }
 
 std::string InputWriter::take() {
-  if (fresh_) add(told_, "statistics", *std::exchange(fresh_, nullptr));
-  if (!asked_.empty()) told_ += concat(told_.empty() ? "" : ",", "\"asked\":{", asked_, "}");
-  asked_.clear();
-  return told_.empty() ? "" : concat("{", std::exchange(told_, {}), "}");
+  if (network_ && !std::exchange(network_told_, true)) add_text(told_, "network", *network_);
+  if (fresh_) add_text(told_, "statistics", *std::exchange(fresh_, nullptr));
+  if (!asked_.empty()) {
+    add_name(told_, "asked");
+    told_.append("{").append(asked_).append("}");
+    asked_.clear();
+  }
+  if (told_.empty()) return {};
+  std::string object;
+  object.reserve(told_.size() + 2);
+  object.append("{").append(told_).append("}");
+  told_.clear();
+  return object;
 }
 
 }  // namespace tidegate

@@ -14,8 +14,11 @@ namespace tidegate {
 
 class InputWriter {
  public:
-  // At the beginning of a step. `resumed` = what the policy was made to recall just before it. The
-  // statistics must last until take(): they are long, and are written there.
+  // Whether tell() has more to do than look at what is as it was.
+  bool has_news(const Situation& now, bool resumed) const;
+  // At the beginning of a step, while training may wait: what is long is written in take(), and
+  // the statistics must last until then. `resumed` = what the policy was made to recall just
+  // before.
   void tell(const Situation& now, const std::optional<Notes>& resumed);
   // The layers of a bucket it is asked about.
   void ask(const Question& question);
@@ -29,6 +32,7 @@ class InputWriter {
   const Statistics* fresh_ = nullptr;
   std::string asked_;
   std::optional<Network> network_;
+  bool network_told_ = true;
   std::int64_t network_changes_ = 0;
   std::int64_t window_ = -1;
   std::map<int, Layers> layers_;  // by bucket, as last told

@@ -280,19 +280,29 @@ Json to_json(double number) {
   return number > 0 ? "inf" : "-inf";
 }
 
+void write(const Choice& choice, std::string& line) {
+  Text text(line);
+  const auto add_above_0 = [&](std::string_view name, double value) {
+    if (value > 0) (text << ",\"" << name << "\":").exactly(value);
+  };
+  text << "{\"method\":\"" << choice.method->name << "\"";
+  if (choice.method->level == Level::ratio) (text << ",\"ratio\":").exactly(choice.ratio);
+  if (choice.method->level == Level::rank) text << ",\"rank\":" << choice.rank;
+  if (choice.bits != 0) text << ",\"bits\":" << choice.bits;
+  text << ",\"route\":\"" << (choice.by_host ? "hosts+" : "") << name(choice.route) << "\"";
+  if (choice.any_route) text << ",\"open_route\":true";
+  if (choice.keep == kernels::Keep::exactly) text << ",\"select\":\"exactly\"";
+  add_above_0("weaker", choice.weaker);
+  add_above_0("momentum", choice.momentum);
+  add_above_0("clip", choice.clip);
+  if (choice.at_once) text << ",\"at_once\":true";
+  text << "}";
+}
+
 Json to_json(const Choice& choice) {
-  Json json = {{"method", choice.method->name}};
-  if (choice.method->level == Level::ratio) json["ratio"] = choice.ratio;
-  if (choice.method->level == Level::rank) json["rank"] = choice.rank;
-  if (choice.bits != 0) json["bits"] = choice.bits;
-  json["route"] = concat(choice.by_host ? "hosts+" : "", name(choice.route));
-  if (choice.any_route) json["open_route"] = true;
-  if (choice.keep == kernels::Keep::exactly) json["select"] = "exactly";
-  if (choice.weaker > 0) json["weaker"] = choice.weaker;
-  if (choice.momentum > 0) json["momentum"] = choice.momentum;
-  if (choice.clip > 0) json["clip"] = choice.clip;
-  if (choice.at_once) json["at_once"] = true;
-  return json;
+  std::string line;
+  write(choice, line);
+  return Json::parse(line);
 }
 
 namespace {
@@ -317,16 +327,23 @@ Json to_json(const Statistics& statistics) {
   return Json::parse(line);
 }
 
-Json to_json(const Network& network) {
-  Json json = Json::object();
+void write(const Network& network, std::string& line) {
+  Text text(line);
+  std::string_view before = "{\"";
   for (const Collective collective : kPricedCollectives) {
     const Fit& fit = network.fit(collective);
-    json[std::string(name(collective))] = {{"bytes_per_second", to_json(fit.link.bytes_per_second)},
-                                           {"latency_seconds", to_json(fit.link.latency.count())},
-                                           {"hidden", to_json(fit.hidden)},
-                                           {"origin", name(fit.origin)}};
+    text << std::exchange(before, "},\"") << name(collective) << "\":{\"bytes_per_second\":";
+    text.exactly(fit.link.bytes_per_second) << ",\"latency_seconds\":";
+    text.exactly(fit.link.latency.count()) << ",\"hidden\":";
+    text.exactly(fit.hidden) << ",\"origin\":\"" << name(fit.origin) << "\"";
   }
-  return json;
+  text << "}}";
+}
+
+Json to_json(const Network& network) {
+  std::string line;
+  write(network, line);
+  return Json::parse(line);
 }
 
 Json to_json(const Window& window) {
@@ -335,14 +352,26 @@ Json to_json(const Window& window) {
   return {{"number", window.number}, {"steps", window.steps}, {"norms", std::move(norms)}};
 }
 
-Json to_json(const CodecSpeeds& speeds) {
-  Json json = Json::object();
-  for (const auto& [choice, speed] : speeds) {
-    Json figures = Json::array();
-    for (const double figure : speed.figures()) figures.push_back(to_json(figure));
-    json[choice] = {{"route", name(speed.route())}, {"figures", std::move(figures)}};
+void write(const CodecSpeeds& speeds, std::string& line) {
+  Text text(line);
+  std::string_view before = "{\"";
+  for (const auto& [choice, speed] : speeds) {  // choices in words, without quotes
+    text << std::exchange(before, ",\"") << choice << "\":{\"route\":\"" << name(speed.route())
+         << "\",\"figures\":";
+    std::string_view between = "[";
+    for (const double figure : speed.figures()) {
+      text << std::exchange(between, ",");
+      text.exactly(figure);
+    }
+    text << "]}";
   }
-  return json;
+  text << (speeds.empty() ? "{}" : "}");
+}
+
+Json to_json(const CodecSpeeds& speeds) {
+  std::string line;
+  write(speeds, line);
+  return Json::parse(line);
 }
 
 Json to_json(const Notes& notes) {

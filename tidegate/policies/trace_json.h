@@ -17,11 +17,16 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr int kVersion = 1;
 
-// As they lie in a trace. Numbers that are not finite are "inf", "-inf" or "nan".
+// As they lie in a trace. Numbers that are not finite are "inf", "-inf" or "nan". What is written
+// while training goes on is appended as text, without values in between.
+void write(const Choice& choice, std::string& line);  // "open_route" if it is still to be settled
+void write(const Statistics& statistics, std::string& line);  // for programs only
+void write(const Network& network, std::string& line);
+void write(const CodecSpeeds& speeds, std::string& line);
+
 Json to_json(double number);
-Json to_json(const Choice& choice);  // "open_route" if its route is still to be settled
+Json to_json(const Choice& choice);
 Json to_json(const Statistics& statistics);
-void write(const Statistics& statistics, std::string& line);  // sooner, and for programs only
 Json to_json(const Network& network);
 Json to_json(const Window& window);
 Json to_json(const CodecSpeeds& speeds);

@@ -109,7 +109,7 @@ void Session::turn_trace_over() {
   inputs_ = {};
   asked_.clear();
   told_elements_.clear();
-  begin_trace();
+  trace_budget_.spend(timed([&] { begin_trace(); }));
 }
 
 // Seconds.
@@ -307,7 +307,9 @@ void Session::begin_step(std::int64_t ready) {
 void Session::learn() {
   for (const NetworkChange& change : learned_.learn(agreed_)) {
     if (!settings_.trace) continue;
-    settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
+    trace_budget_.spend(timed([&] {
+      settings_.trace(network_event(step_, learned_.network().network(), describe(change)));
+    }));
   }
   if (!agreed_ || settings_.modelled) return;
   if (auto notice = stragglers_.see(*agreed_)) {
@@ -338,7 +340,7 @@ void Session::observe() {
                              .depth = settings_.depth,
                              .window = windows_.begin_step(static_cast<std::int64_t>(epochs))},
                             agreed_);
-  if (settings_.trace) inputs_.tell(now_, resumed_);
+  if (settings_.trace) tell_inputs();
   resumed_.reset();
   seen_by_all_.clear();
   tidegate::begin_step(*policy_, settings_.policy, now_);
@@ -445,6 +447,12 @@ Decision Session::decide(int index, const ReadyBucket& ready) {
   }
   present_[index] = decision;
   return decision;
+}
+
+// In most steps there is less to do than to look at a clock.
+void Session::tell_inputs() {
+  if (!inputs_.has_news(now_, resumed_.has_value())) return inputs_.tell(now_, resumed_);
+  trace_budget_.spend(timed([&] { inputs_.tell(now_, resumed_); }));
 }
 
 // Only what is new: most decisions repeat those of the step before.

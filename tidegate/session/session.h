@@ -188,6 +188,7 @@ class Session {
                      Decision& decision) const;
   void begin_trace();
   void turn_trace_over();
+  void tell_inputs();
   void tell_step();
   bool may_be_brief() const;
   template <typename Write>

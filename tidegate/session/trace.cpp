@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
-#include "tidegate/base/error.h"
 #include "tidegate/policies/trace_json.h"
 #include "tidegate/policies/trace_text.h"
 #include "tidegate/session/trace_file.h"
@@ -34,18 +34,24 @@ Json apart_json(const LayersApart& group) {
   return {{"layers", names}, {"choice", to_json(group.choice)}};
 }
 
-Json phases_json(double compress, double wire, double decode) {
-  return {{"compress", milliseconds(compress)},
-          {"wire", milliseconds(wire)},
-          {"decode", milliseconds(decode)}};
+void write_phases(double compress, double wire, double decode, Text& text) {
+  text << "{\"compress\":" << milliseconds(compress) << ",\"wire\":" << milliseconds(wire)
+       << ",\"decode\":" << milliseconds(decode) << "}";
 }
 
 // Without the braces; most buckets go the same way as the one before.
 std::string choice_members(const BucketFigures& bucket) {
-  Json json = bucket.choice.method ? to_json(bucket.choice) : Json{{"method", bucket.method}};
-  for (const LayersApart& group : bucket.apart) json["apart"].push_back(apart_json(group));
-  const std::string object = dump(json);
-  return object.substr(1, object.size() - 2);
+  std::string object;
+  if (bucket.choice.method) {
+    trace::write(bucket.choice, object);
+  } else {
+    object = dump({{"method", bucket.method}});
+  }
+  std::string members = object.substr(1, object.size() - 2);
+  if (bucket.apart.empty()) return members;
+  Json apart = Json::array();
+  for (const LayersApart& group : bucket.apart) apart.push_back(apart_json(group));
+  return members + ",\"apart\":" + dump(apart);
 }
 
 void write_bucket(const BucketFigures& bucket, std::string_view choice, Text& text) {
@@ -89,36 +95,33 @@ void write_moments(const std::vector<Moment>& moments, Text& text) {
 }
 
 // The figures that a person would look at; a step's inputs hold the records in full.
-Json statistics_json(const Statistics& statistics) {
-  Json ranks = Json::array();
+void write_statistics(const Statistics& statistics, Text& text) {
+  text << "{\"step\":" << statistics.step << ",\"ranks\":[";
+  std::string_view before = "{";
   for (const Record& record : statistics.ranks) {
-    ranks.push_back(
-        {{"gradient_energy", record.gradient_energy},
-         {"sent_energy", record.sent_energy},
-         {"residual_energy", record.residual_energy},
-         {"overlap", record.overlap},
-         {"step_ms", milliseconds(record.step_seconds)},
-         {"compute_ms", milliseconds(record.compute_seconds)},
-         {"ms", phases_json(record.compress_seconds, record.wire_seconds, record.decode_seconds)},
-         {"record_ms", milliseconds(record.record_seconds)},
-         {"bytes_sent", record.bytes_sent},
-         {"compressed", record.compressed},
-         {"finite", record.finite},
-         {"learning_rate", record.learning_rate}});
+    text << std::exchange(before, ",{") << "\"gradient_energy\":" << record.gradient_energy
+         << ",\"sent_energy\":" << record.sent_energy
+         << ",\"residual_energy\":" << record.residual_energy << ",\"overlap\":" << record.overlap
+         << ",\"step_ms\":" << milliseconds(record.step_seconds)
+         << ",\"compute_ms\":" << milliseconds(record.compute_seconds) << ",\"ms\":";
+    write_phases(record.compress_seconds, record.wire_seconds, record.decode_seconds, text);
+    text << ",\"record_ms\":" << milliseconds(record.record_seconds)
+         << ",\"bytes_sent\":" << record.bytes_sent << ",\"compressed\":" << record.compressed
+         << ",\"finite\":" << record.finite << ",\"learning_rate\":" << record.learning_rate << "}";
   }
-  return {{"step", statistics.step}, {"ranks", ranks}};
+  text << "]}";
 }
 
-Json network_json(const Network& network) {
-  Json json;
+void write_network(const Network& network, Text& text) {
+  std::string_view before = "{\"";
   for (const Collective collective : kPricedCollectives) {
     const Fit& fit = network.fit(collective);
-    json[std::string(name(collective))] = {{"mbit", fit.link.bytes_per_second * 8 / 1e6},
-                                           {"latency_ms", milliseconds(fit.link.latency.count())},
-                                           {"hidden", fit.hidden},
-                                           {"origin", name(fit.origin)}};
+    text << std::exchange(before, "},\"") << name(collective)
+         << "\":{\"mbit\":" << fit.link.bytes_per_second * 8 / 1e6
+         << ",\"latency_ms\":" << milliseconds(fit.link.latency.count())
+         << ",\"hidden\":" << fit.hidden << ",\"origin\":\"" << name(fit.origin) << "\"";
   }
-  return json;
+  text << "}}";
 }
 
 }  // namespace
@@ -162,6 +165,9 @@ std::string step_event(const StepFigures& figures, std::string_view inputs, cons
   using namespace std::string_view_literals;
   const Record& record = figures.record;
   std::string line;
+  line.reserve(
+      512 + inputs.size() +
+      (detail == Detail::full ? 384 * figures.buckets.size() + 32 * figures.moments.size() : 0));
   Text text(line);
   text << "{\"v\":"sv << trace::kVersion << ",\"kind\":\"step\",\"step\":"sv << figures.step
        << ",\"exchange_ms\":"sv
@@ -196,37 +202,61 @@ std::string step_event(const StepFigures& figures, std::string_view inputs, cons
 
 // Members of an event.
 std::string seen_by_all(const Situation& now) {
-  return concat("\"statistics\":", dump(now.statistics ? statistics_json(*now.statistics) : Json()),
-                ",\"network\":", dump(now.network ? network_json(*now.network) : Json()));
+  std::string members;
+  Text text(members);
+  text << "\"statistics\":";
+  if (now.statistics) {
+    write_statistics(*now.statistics, text);
+  } else {
+    text << "null";
+  }
+  text << ",\"network\":";
+  if (now.network) {
+    write_network(*now.network, text);
+  } else {
+    text << "null";
+  }
+  return members;
 }
 
 std::string decision_event(const Question& question, const Decision& decision,
                            const Choice& settled, bool excluded, std::string_view seen) {
   const Situation& now = question.now;
-  Json json = event("decision", now.step);
-  json["bucket"] = question.bucket;
-  json["elements"] = question.elements;
-  json["ranks"] = now.ranks;
-  json["choice"] = to_json(settled);
+  std::string line;
+  Text text(line);
+  text << "{\"v\":" << trace::kVersion << ",\"kind\":\"decision\",\"step\":" << now.step
+       << ",\"bucket\":" << question.bucket << ",\"elements\":" << question.elements
+       << ",\"ranks\":" << now.ranks << ",\"choice\":";
+  Choice done = settled;
+  // For the policy; which one is cheapest may change.
+  if (!excluded && decision.choice.any_route) done.any_route = true;
+  trace::write(done, line);
   if (excluded) {
-    json["asked"] = to_json(decision.choice);
-  } else if (decision.choice.any_route) {
-    json["choice"]["open_route"] = true;  // for the policy; which one is cheapest may change
+    text << ",\"asked\":";
+    trace::write(decision.choice, line);
   }
-  if (!decision.apart.empty()) json["apart"] = to_json(decision.apart);
-  if (!decision.dropped.empty()) json["dropped"] = decision.dropped;
-  json["reason"] = excluded ? "every layer of the bucket is excluded by the user" : decision.reason;
-  std::string line = dump(json);
-  line.pop_back();  // the closing brace
-  line += concat(",", seen.empty() ? seen_by_all(now) : seen, "}");
+  if (!decision.apart.empty()) text << ",\"apart\":" << dump(to_json(decision.apart));
+  if (!decision.dropped.empty()) text << ",\"dropped\":" << dump(decision.dropped);
+  text << ",\"reason\":"
+       << dump(excluded ? "every layer of the bucket is excluded by the user" : decision.reason)
+       << ",";
+  if (seen.empty()) {
+    text << seen_by_all(now);
+  } else {
+    text << seen;
+  }
+  text << "}";
   return line;
 }
 
 std::string network_event(std::int64_t step, const Network& network, std::string_view reason) {
-  Json json = event("decision", step);
-  json["network"] = network_json(network);
-  json["reason"] = reason;
-  return dump(json);
+  std::string line;
+  Text text(line);
+  text << "{\"v\":" << trace::kVersion << ",\"kind\":\"decision\",\"step\":" << step
+       << ",\"network\":";
+  write_network(network, text);
+  text << ",\"reason\":" << dump(reason) << "}";
+  return line;
 }
 
 std::string log_event(std::int64_t step, const UserFigures& figures) {
