@@ -36,7 +36,7 @@ RIVALS = {
     **{f"powersgd-torch-{rank}": {"kind": "powersgd", "rank": rank} for rank in (4, 2, 1)},
 }
 OWN = {
-    **{f"powersgd-{rank}": static("powersgd", rank=rank) for rank in (8, 4)},
+    **{f"powersgd-{rank}": static("powersgd", rank=rank, bits=16) for rank in (8, 4)},
     **{f"topk-{ratio:g}": static("topk", ratio=ratio) for ratio in (0.1, 0.01, 0.001)},
     "int8": static("int8"),
     "int4": static("int4"),

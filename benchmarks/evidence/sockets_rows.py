@@ -33,7 +33,7 @@ NAMES = {
     "fp32": "DDP fp32",
     "fp16": "torch fp16 hook",
     **{f"powersgd-torch-{rank}": f"torch PowerSGD hook, rank {rank}" for rank in (4, 2, 1)},
-    **{f"powersgd-{rank}": f"static PowerSGD, rank {rank}" for rank in (8, 4)},
+    **{f"powersgd-{rank}": f"static PowerSGD, rank {rank}, 16 bits" for rank in (8, 4)},
     "topk-0.1": "static top-k 10 %",
     "topk-0.01": "static top-k 1 %",
     "topk-0.001": "static top-k 0.1 %",

@@ -27,7 +27,7 @@ STATIC = {
     **{f"topk-{r:g}": {"method": "topk", "ratio": r} for r in (0.1, 0.01, 0.001)},
     **{f"topk-{r:g}-owner": {"method": "topk", "ratio": r, "route": "owner"} for r in (0.1, 0.01)},
     "artopk-star-0.1": {"method": "artopk-star", "ratio": 0.1},
-    **{f"powersgd-{r}": {"method": "powersgd", "rank": r} for r in (8, 4, 2, 1)},
+    **{f"powersgd-{r}": {"method": "powersgd", "rank": r, "bits": 16} for r in (8, 4, 2, 1)},
 }
 # What frameworks offer: by their own all-reduce, or by a tree where that is faster.
 PLAIN = ("dense", "fp16", "bf16")
