@@ -202,6 +202,18 @@ TEST(NetworkEstimate, FollowsALinkWhoseLongMessagesHideLatency) {
   }
 }
 
+// A calibration on a cold machine may find a kind several times too fast.
+TEST(NetworkEstimate, CorrectsARateThatIsMuchTooHigh) {
+  Network start(4, kLink);
+  start.set(Collective::all_gather, {parse_link("2gbit,2ms"), Origin::measured});
+  NetworkEstimate estimate(4);
+  estimate.start_from(start);
+  const Round gather{Collective::all_gather, 300'000};
+  Steps steps(kLink, {kLarge, gather}, 0.02);
+  for (int i = 0; i < 30; ++i) estimate.observe(steps.next());
+  EXPECT_NEAR(seconds(gather, estimate) / price(gather, 4, kLink).count(), 1, 0.1);
+}
+
 // On a machine that is busy otherwise a short transfer may take as long as a long one.
 TEST(NetworkEstimate, DoesNotTakeNoiseForALinkWithoutLimit) {
   NetworkEstimate estimate = calibrated(kLink);
