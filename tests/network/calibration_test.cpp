@@ -141,6 +141,36 @@ TEST(Calibration, FindsWhatLongMessagesHide) {
   }
 }
 
+// Over gloo a swap takes longer if the partner was another one before; in a tree half of them do.
+TEST(Calibration, SwapsWithThePartnersOfATree) {
+  const auto runs = [](int ranks) {
+    const Network truth(ranks, parse_link("1gbit,0.5ms"));
+    std::int64_t now = 0;
+    int partner = -1;
+    std::vector<Calibration> results(static_cast<std::size_t>(ranks));
+    std::vector<Exchange> exchanges;
+    for (int rank = 0; rank < ranks; ++rank) {
+      exchanges.push_back(calibrate(
+          {rank, ranks}, ranks, [&now] { return now; }, results[static_cast<std::size_t>(rank)]));
+    }
+    run_lockstep(exchanges, [&](std::span<const Request> requests) {
+      const Round round = round_of(requests[0]);
+      double took = price(round, truth).total().count();
+      if (round.collective == Collective::swap) {
+        const int with = std::get<SendReceive>(requests[0]).to;
+        if (std::exchange(partner, with) != with) took *= 1.5;
+      }
+      now += static_cast<std::int64_t>(took * 1e9);
+    });
+    const Round large{Collective::swap, 10'000'000};
+    return price(large, results[0].network).total() / price(large, truth).total();
+  };
+  EXPECT_NEAR(runs(2), 1, 0.01);     // there is only one partner
+  EXPECT_NEAR(runs(4), 1.25, 0.01);  // 2 1 1 2: of four swaps two have another than before
+  EXPECT_NEAR(runs(5), 1.25, 0.01);  // the fifth looks on
+  EXPECT_NEAR(runs(8), 1.33, 0.01);  // 4 2 1 1 2 4: four of six
+}
+
 TEST(Calibration, IsTheSameOnAllRanks) {
   const Calibrated got(5, Network(5, parse_link("100mbit,2ms")), 0.2, 0.05);
   for (int rank = 1; rank < 5; ++rank) {

@@ -202,6 +202,19 @@ TEST(NetworkEstimate, FollowsALinkWhoseLongMessagesHideLatency) {
   }
 }
 
+// A calibration may find a kind several times too fast, which then seems to need hardly any time.
+TEST(NetworkEstimate, MovesARateThatIsMuchTooHigh) {
+  const Link truth = parse_link("100mbit,0.2ms");
+  Network start(4, truth);
+  start.set(Collective::all_gather, {parse_link("400mbit,0.2ms"), Origin::measured});
+  NetworkEstimate estimate(4);
+  estimate.start_from(start);
+  const Round gather{Collective::all_gather, 100'000};  // a fifth of the bytes
+  Steps steps(truth, {kLarge, gather}, 0.02);
+  for (int i = 0; i < 3; ++i) estimate.observe(steps.next());  // too few for a change
+  EXPECT_GT(seconds(gather, estimate), 1.25 * price(gather, start).total().count());
+}
+
 // On a machine that is busy otherwise a short transfer may take as long as a long one.
 TEST(NetworkEstimate, DoesNotTakeNoiseForALinkWithoutLimit) {
   NetworkEstimate estimate = calibrated(kLink);

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "tidegate/base/buffer.h"
 #include "tidegate/comm/routes.h"
@@ -16,7 +18,7 @@ namespace tidegate {
 namespace {
 
 constexpr std::size_t kTinyBytes = 64;
-constexpr int kTinyRepeats = 7;
+constexpr int kTinyRepeats = 10;
 constexpr int kRepeats = 3;      // of each size; their median counts: one may be disturbed
 constexpr double kGrowth = 2.5;  // of the larger size over the smaller
 // Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
@@ -69,7 +71,33 @@ struct Scratch {
   Zeros receive;
 };
 
-Request make_request(Collective collective, std::size_t bytes, Place place, Scratch& scratch) {
+// Levels of a tree of all ranks, or of as many as make a power of two.
+int levels_of_tree(int ranks) { return std::bit_width(static_cast<unsigned>(ranks)) - 1; }
+
+// With whom a rank swaps at a turn, or -1: as in a tree, from the farthest to the nearest and back.
+// With one partner alone swaps go faster than those of a tree, in which pairs wait for other pairs.
+int partner_at(int turn, Place place) {
+  const int swaps = 2 * levels_of_tree(place.ranks);
+  const int size = 1 << levels_of_tree(place.ranks);
+  if (place.rank >= size) return -1;  // looks on where the ranks are no power of two
+  const int at = turn % swaps;
+  return place.rank ^ (size >> (1 + std::min(at, swaps - 1 - at)));
+}
+
+double mean(std::span<const double> seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+}
+
+// Disturbances do not count. But short waits for a core are the rule where ranks share cores, and
+// messages in a row pay for each of them: the median alone would leave them out.
+double mean_of_middle_half(std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  const std::size_t quarter = seconds.size() / 4;
+  return mean(std::span(seconds).subspan(quarter, seconds.size() - 2 * quarter));
+}
+
+Request make_request(Collective collective, std::size_t bytes, Place place, int turn,
+                     Scratch& scratch) {
   const std::size_t received =
       collective == Collective::all_gather ? bytes * static_cast<std::size_t>(place.ranks) : bytes;
   const auto send = scratch.send.first(bytes);
@@ -85,8 +113,8 @@ Request make_request(Collective collective, std::size_t bytes, Place place, Scra
     }
     case Collective::swap: {
       SendReceive swap{.largest = bytes, .swap = true};
-      const int partner = place.rank ^ 1;
-      if (partner < place.ranks) {  // of an odd number one looks on
+      const int partner = partner_at(turn, place);
+      if (partner >= 0) {
         swap.send = send;
         swap.receive = receive;
         swap.to = swap.from = partner;
@@ -125,7 +153,7 @@ class Calibrator {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
     Exchange ones = repeat(collective, bytes, 2 + tiny_repeats_);
     while (ones.advance()) co_yield ones.request();
-    const double took = median({seconds_.begin() + 2, seconds_.end()});
+    const double took = mean_of_middle_half({seconds_.begin() + 2, seconds_.end()});
     Exchange agreeing = agree({took, seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
     tiny_[collective] = note(collective, bytes, agreed(0));
@@ -150,16 +178,19 @@ class Calibrator {
     allowed_ = calibration_budget(1 / per_byte_).count();
   }
 
-  // Whether there is time for latencies of so many kinds more.
-  bool affords_tiny_ones(std::size_t kinds) const {
-    const double all = (2 + tiny_repeats_) * tiny_.begin()->second * static_cast<double>(kinds);
-    return all < kTinyShare * allowed_;
+  // Whether there is time for latencies of more kinds than this one.
+  bool affords_tiny_ones(Collective known, std::span<const Collective> others) const {
+    double steps = 0;
+    for (const Collective other : others) steps += tiny_cost(other).steps;
+    const double each = tiny_.at(known) / tiny_cost(known).steps;
+    return (2 + tiny_repeats_) * each * steps < kTinyShare * allowed_;
   }
 
   // Rate of a kind: as many bytes as its share of the time that is left allows.
   Exchange large_ones(Collective collective, std::span<const Collective> left_to_do) {
     // The first one of a size has waited for the others' last one, and does not count.
-    const int times = 1 + repeats_;
+    const bool in_tree = collective == Collective::swap;
+    const int times = 1 + (in_tree ? 2 * levels_of_tree(place_.ranks) : repeats_);
     const double each = times * (1 + 1 / kGrowth) * per_byte_;  // seconds per byte of the larger
     double shares = 0;
     for (const Collective kind : left_to_do) shares += slowness(kind);
@@ -173,7 +204,9 @@ class Calibrator {
     for (std::size_t which = 0; which < sizes.size(); ++which) {
       Exchange ones = repeat(collective, sizes[which], times);
       while (ones.advance()) co_yield ones.request();
-      took[which] = median({seconds_.begin() + 1, seconds_.end()});
+      const std::span counted = std::span(seconds_).subspan(1);
+      // A swap takes longer where the partner is another than before: a tree has some of both.
+      took[which] = in_tree ? mean(counted) : median({counted.begin(), counted.end()});
     }
     Exchange agreeing = agree({took[0], took[1], seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
@@ -227,9 +260,9 @@ class Calibrator {
 
   // The same collective several times, back to back, timed in seconds_.
   Exchange repeat(Collective collective, std::size_t bytes, int times) {
-    const Request request = make_request(collective, bytes, place_, scratch_);
     seconds_.clear();
     for (int i = 0; i < times; ++i) {
+      const Request request = make_request(collective, bytes, place_, i, scratch_);
       const std::int64_t began = clock_();
       co_yield request;
       seconds_.push_back(seconds_of(clock_() - began));
@@ -312,7 +345,7 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
   while (first.advance()) co_yield first.request();
   Exchange guess = calibrator.guess_rate(kMeasured.front());
   while (guess.advance()) co_yield guess.request();
-  const bool all_kinds = calibrator.affords_tiny_ones(others.size());
+  const bool all_kinds = calibrator.affords_tiny_ones(kMeasured.front(), others);
   for (const Collective collective : others) {
     if (!all_kinds) break;
     Exchange tiny = calibrator.tiny_ones(collective);
@@ -329,10 +362,10 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
 namespace {
 
 // A round as a method would ask for it.
-Exchange ask(Round round, Place place, int root, Scratch& scratch) {
-  Request request = make_request(round.collective, round.bytes, place, scratch);
+Exchange ask(Round round, Place place, int turn, Scratch& scratch) {
+  Request request = make_request(round.collective, round.bytes, place, turn, scratch);
   if (auto* reduce = std::get_if<AllReduce>(&request)) reduce->route = round.route;
-  if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = root;
+  if (auto* broadcast = std::get_if<Broadcast>(&request)) broadcast->root = turn % place.ranks;
   co_yield request;
 }
 
@@ -346,7 +379,7 @@ Exchange rehearse(Place place, std::vector<Round> rounds, int times, Clock clock
   for (int i = 0; i < times; ++i) {
     for (const Round& round : rounds) {
       const std::int64_t began = clock();
-      Exchange exchange = carry(ask(round, place, i % place.ranks, scratch), place, arrived);
+      Exchange exchange = carry(ask(round, place, i, scratch), place, arrived);
       while (exchange.advance()) co_yield exchange.request();
       seconds.push_back(seconds_of(clock() - began));
     }

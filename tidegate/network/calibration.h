@@ -5,11 +5,12 @@
 // For each kind of collective: tiny messages for the latency, then two large sizes back to back,
 // whose slope is the time per byte; it cancels what a message costs however long it is, and what
 // the network lets through unshaped. What remains of the large ones beside their bytes tells how
-// much of the latency they hide. Medians: machines have other work now and then. Nothing waits at
-// a barrier, which would add a latency of its own. The engine's all-reduce comes first; the others
-// follow as long as the time allows, and are derived by their steps and bytes if it does not. So
-// are broadcasts in any case: one after another they overlap, and none of them shows what one alone
-// would take.
+// much of the latency they hide. Medians, or means of the middle half: machines have other work now
+// and then. Nothing waits at a barrier, which would add a latency of its own. Ranks swap with
+// partners in the order of a tree: with the same one every time they are faster than a tree is. The
+// engine's all-reduce comes first; the others follow as long as the time allows, and are derived by
+// their steps and bytes if it does not. So are broadcasts in any case: one after another they
+// overlap, and none of them shows what one alone would take.
 #pragma once
 
 #include <vector>

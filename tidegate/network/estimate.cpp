@@ -39,8 +39,9 @@ constexpr double kLeastChange = 0.35;
 constexpr double kMostAtOnce = 10;  // times, in one of several rounds of a fit
 // By how much less transfers must be off for two causes to be taken for a change instead of one.
 constexpr double kMuchBetter = 0.5;
-// Kinds that send for less than this share of the time that the busiest one does, such as that of
-// the ranks' records, have no rate of their own: whatever delays them would be booked as bytes.
+// Kinds that carry less than this share of the bytes that the busiest one does, such as that of the
+// ranks' records, have no rate of their own: whatever delays them would be booked as bytes. (Not of
+// the time: one whose rate is taken to be much too high would seem to need none, and stay so.)
 constexpr double kShowingShare = 0.1;
 
 void write(Numbers& out, const Link& link) {
@@ -348,18 +349,17 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
 // Which kinds carry enough, at present, for their transfers to tell a rate; of a guess any tells
 // more. Rates of the others follow.
 NetworkEstimate::PerKind NetworkEstimate::showing_rate() const {
-  std::array<double, kPricedCollectives.size()> sending{};
+  std::array<double, kPricedCollectives.size()> carried{};
   for (const std::vector<Transfer>& step : recent_) {
     for (const Transfer& transfer : step) {
-      const std::size_t i = index(transfer.collective);
-      sending[i] += transfer.cost.bytes / kinds_[i].before.bytes_per_second;
+      carried[index(transfer.collective)] += transfer.cost.bytes;
     }
   }
-  const double most = std::ranges::max(sending);
+  const double most = std::ranges::max(carried);
   PerKind showing{};
   for (std::size_t i = 0; i < kinds_.size(); ++i) {
     if (kinds_[i].window.empty()) continue;
-    showing[i] = kinds_[i].trust < kTrust || sending[i] >= kShowingShare * most;
+    showing[i] = kinds_[i].trust < kTrust || carried[i] >= kShowingShare * most;
   }
   return showing;
 }
