@@ -35,6 +35,11 @@ def test_loops_of_idle_priority_end_with_the_command_however_that_ends():
         assert wait_for(lambda: len(children(command.pid)) == processors)
         loops = children(command.pid)
         assert wait_for(lambda: all(policy(loop) == os.SCHED_IDLE for loop in loops))
+        # Their class counts inside a session only; of several the kernel may be fair to each.
+        assert all(os.getsid(loop) == loop for loop in loops)
+        if Path("/proc/self/autogroup").exists():
+            shares = [Path(f"/proc/{loop}/autogroup").read_text() for loop in loops]
+            assert all(share.endswith("nice 19\n") for share in shares), shares
     finally:
         command.send_signal(signal.SIGKILL)
         command.wait()
