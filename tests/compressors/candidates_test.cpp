@@ -25,7 +25,7 @@ TEST(Candidates, HaveEveryMethodByEveryRouteOfItsRow) {
       });
       const long bits = std::max<long>(1, static_cast<long>(method.bits.size()));
       EXPECT_EQ(levels, method.level == Level::ratio  ? 7
-                        : method.level == Level::rank ? 4 * bits
+                        : method.level == Level::rank ? 5 * bits
                                                       : bits)
           << method.name << " by " << name(route);
     }

@@ -301,15 +301,18 @@ TEST(Auto, RetreatsToTheBestThatWasMeasured) {
   };
   const auto policy = sgd();
   std::map<int, double> took;  // by rank
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 400; ++i) {
     const PretendedJob::Step step = job.step(*policy);
     if (step.choices.back().method->level == Level::rank) {
       took[step.choices.back().rank] = step.took.count();
     }
   }
-  ASSERT_EQ(took.size(), 4u);  // ranks 8, 4, 2 and 1
-  ASSERT_LT(took[4], took[2]);
-  ASSERT_LT(took[4], took[8]);
+  ASSERT_TRUE(took.contains(1) && took.contains(2) && took.contains(4));
+  for (const auto& [rank, seconds] : took) {
+    if (rank == 2 || rank > 4) {
+      ASSERT_LT(took[4], seconds) << rank;
+    }
+  }
   disappoints = true;
   const PretendedJob::Step later = job.run(*policy, 20);
   EXPECT_EQ(later.choices.back().rank, 4) << later.reason;

@@ -49,6 +49,19 @@ TEST(BacklogBook, RemembersWhatWasMeasuredAtALevelAndDrawsOthersFromTheNewest) {
   EXPECT_EQ(book.expect(topk(0.1), 321).how, "predicted");
 }
 
+TEST(BacklogBook, BelievesHalfOfWhatAHigherRankPromisesOfALowerOne) {
+  const auto rank = [](int rank) { return make_choice("powersgd", rank); };
+  BacklogBook book(kRules);
+  const double guessed = book.expect(rank(2), 0).backlog;
+  book.note(rank(4), 0.1, 10);
+  const double drawn = 0.1 * std::pow(2, 1.5);
+  EXPECT_NEAR(book.expect(rank(2), 20).backlog, std::sqrt(drawn * guessed), 1e-12);
+  // What is worse than the guess is believed, and so is what it says of a higher rank.
+  EXPECT_NEAR(book.expect(rank(8), 20).backlog, 0.1 * std::pow(2, -1.5), 1e-12);
+  book.note(rank(4), 9, 30);
+  EXPECT_NEAR(book.expect(rank(2), 40).backlog, 9 * std::pow(2, 1.5), 1e-9);
+}
+
 TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {
   BacklogBook book(kRules);
   book.note(topk(0.1), 0.3, 10);

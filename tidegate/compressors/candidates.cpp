@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::array kRatios = {0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
 constexpr std::array kHalvedRatios = {0.1, 0.05, 0.025, 0.0125, 0.00625, 0.003125, 0.0015625};
-constexpr std::array kRanks = {8, 4, 2, 1};
+constexpr std::array kRanks = {8, 6, 4, 2, 1};
 
 // By the method's first route.
 std::vector<Choice> levels_of(const Method& method, std::span<const double> ratios,

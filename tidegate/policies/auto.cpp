@@ -283,9 +283,7 @@ class Auto : public Policy {
     if (too_slow()) return Why::guard;
     if (plan_->times.size() < rules_.enough_times)
       return std::nullopt;  // first see how this one does
-    const std::int64_t shortest = present().method->level == Level::rank
-                                      ? std::max(rules_.shortest_wait, rules_.low_rank_wait)
-                                      : rules_.shortest_wait;
+    const std::int64_t shortest = shortest_wait(now);
     const auto wait =
         std::max(shortest, static_cast<std::int64_t>(std::min<double>(
                                std::ceil(backlog_), static_cast<double>(rules_.longest_wait))));
@@ -298,6 +296,15 @@ class Auto : public Policy {
     if (nothing_new) return std::nullopt;
     reviewed_ = inputs;
     return Why::review;
+  }
+
+  // The lower a rank is, the more steps go by until all directions have been sent once, and as
+  // many until it is seen how much waits behind it. That it is too much may be seen before.
+  std::int64_t shortest_wait(const Situation& now) const {
+    if (present().method->level != Level::rank) return rules_.shortest_wait;
+    const bool too_much = !tolerable(candidate(plan_->choice, now), rules_.leave);
+    const std::int64_t times = too_much ? 1 : kHighestRank / present().rank;
+    return std::max(rules_.shortest_wait, times * rules_.low_rank_wait);
   }
 
   bool too_slow() const {
@@ -390,8 +397,8 @@ class Auto : public Policy {
     for (std::size_t number = 0; number < choices_.size(); ++number) {
       const Choice& choice = choices_[number];
       const bool always = choice.method->name == "dense";
-      // Before the first gradient was seen, only what does not depend on it.
-      if (!book_.gradient_known() && choice.method->level != Level::none) continue;
+      // Before the first gradient was seen, only what is not predicted from it.
+      if (!book_.gradient_known() && choice.method->level == Level::ratio) continue;
       if (!always && (!reachable(choice) || trials_.paused(number, now.step))) continue;
       const Candidate one = candidate(number, now);
       if (tolerable(one)) all.push_back(one);
@@ -731,9 +738,10 @@ PolicyRow auto_row() {
             "must have adapted"},
            {"longest_wait", "64", "most steps to wait for that"},
            {"low_rank_wait", "32",
-            "least steps between two reviews of a low rank, whose residual fills up slowly: with "
-            "16, one of ten CNNs went from rank 8 down to 1 before it was seen that each was too "
-            "low"},
+            "least steps between two reviews of rank 8, and at lower ranks as many times more as "
+            "they are lower: residuals behind them fill up slowly. With 16, one of ten CNNs went "
+            "from rank 8 down to 1 before it was seen that each was too low; with 32 at every rank "
+            "two of three went down to 2 and up to 8 again"},
            {"look_anyway", "512",
             "steps after which candidates are compared even if nothing seems new: 8 times the "
             "longest wait, so that small changes that add up are not missed for ever"},

@@ -110,7 +110,11 @@ Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
       std::ranges::max_element(levels, {}, [](const auto& entry) { return entry.second.step; });
   if (!newest->second.counts(step)) return {predict(choice), "predicted"};
   const double power = choice.method->level == Level::rank ? rules_.rank_power : rules_.ratio_power;
-  const double drawn = newest->second.backlog * std::pow(here / newest->first, -power);
+  double drawn = newest->second.backlog * std::pow(here / newest->first, -power);
+  // A lower rank is tried only if the guess, too, has something to say for it: what is seen of the
+  // rank in use is seen early, while residuals still fill up and gradients grow noisier.
+  const bool is_guessed = !choice.method->predict_backlog && here < newest->first;
+  if (is_guessed && drawn > 0) drawn *= std::sqrt(std::max(1.0, predict(choice) / drawn));
   return {share_of(choice) * drawn, "drawn from another level"};
 }
 
