@@ -39,7 +39,6 @@ PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival s
 ASIDES = "asides"  # a group for what ranks tell each other beside the collectives of steps
 ASIDE_BYTES = 512
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
-UNWATCHED = 0.01  # seconds between two looks after a collective that nobody waits for
 
 # How often the ranks of a process group have met to attach something: the same on all of them.
 _MEETINGS: "weakref.WeakKeyDictionary[dist.ProcessGroup, int]" = weakref.WeakKeyDictionary()
@@ -155,28 +154,6 @@ class Operation:
         self.prompt = False  # when it was noticed, it had arrived just then
         self._missed = 0.0  # when it was last looked for in vain
         self.due: int | None = None  # when the emulated link delivers, once the real one has
-        self.watched = False  # by Arrivals
-        self._settled_at: float | None = None  # when Arrivals noticed
-
-    def settled(self, patience: float) -> bool:
-        """Waits up to `patience` seconds; True when the engine has performed it, or has given up.
-        For another thread than the one that asks for the outcome."""
-        try:
-            self.work.wait(timedelta(seconds=patience))
-        except RuntimeError:  # that time is up, or what went wrong
-            if not self.work.is_completed():
-                return False
-        self._settled_at = time.monotonic()
-        return True
-
-    def until_next_look(self) -> float:
-        """Seconds in which it need not be looked after, because nothing will have happened or
-        because Arrivals will tell."""
-        if self.due is not None:
-            return max(0.0, self.due / 1e9 - time.monotonic())
-        if self._settled_at is not None:
-            return 0.0
-        return STEP_OF_WAIT if self.watched else UNWATCHED
 
     def done(self, patience: float) -> bool:
         """Waits up to `patience` seconds (0 = only looks); True when the collective has been
@@ -186,8 +163,7 @@ class Operation:
         if not was_there and not (patience > 0 and self._arrived(patience)):
             self._missed = time.monotonic()
             return False
-        not_before = max(self._missed, self._settled_at or 0.0)
-        self.prompt = not was_there or now - not_before < PROMPT * (now - self.began)
+        self.prompt = not was_there or now - self._missed < PROMPT * (now - self.began)
         return True
 
     def _arrived(self, patience: float) -> bool:

@@ -18,7 +18,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +25,6 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, states
-from .arrivals import Arrival, Arrivals
 from .comm_state import CommState
 from .engine import DTYPES, STEP_OF_WAIT, Engine, Operation, read_aside
 from .errand import Errand
@@ -39,6 +37,10 @@ from .recut import Layers, Layout, Recut, fits
 from .staging import Staging
 
 ELEMENTS = {dtype: name for name, dtype in DTYPES.items() if name != "uint8"}
+# How soon an arrival is noticed while more buckets are to come: within this share of the time it
+# has been under way, between these limits. Looking takes its time from backward, whose cores it
+# shares: once in a millisecond, some per cent.
+LATE, SOONEST, LATEST = 0.2, 0.001, 0.01  # seconds
 LINGER = 0.5  # seconds
 SETTLE = 1.3  # seconds after which every rank that waits has said where it is (see Lookout)
 LONG_EPOCH = 1000  # steps after which a policy that counts in epochs should have heard of one
@@ -157,8 +159,7 @@ class Handle:
         self._progress = Progress(engine.group, label, engine.rank, engine.ranks)
         self._lookout = engine.lookout = Lookout(self._progress, session.note_slow)
         self._layouts: dict[int, tuple[int, ...]] = {}
-        self._inbox: queue.SimpleQueue[ReadyBucket | Errand | Arrival | None] = queue.SimpleQueue()
-        self._arrivals = Arrivals(f"tidegate arrivals {label}", partial(self._inbox.put, Arrival()))
+        self._inbox: queue.SimpleQueue[ReadyBucket | Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # the session belongs to one thread at a time
         self._error: BaseException | None = (
             None  # once there is one, it stays: the ranks are out of step
@@ -488,8 +489,9 @@ class Handle:
             self._run_errands()
 
     def _take_bucket(self) -> bool:
-        """Hands the next bucket to the session. Waits for one, or for the arrival of what is on the
-        wire; not at all when the step is complete. False when there will be no more."""
+        """Hands the next bucket to the session. Waits for one: until it comes when nothing is on
+        the wire, a moment when something is, not at all when the step is complete. False when
+        there will be no more."""
         if self._inbox_closed:
             return False
         try:
@@ -502,8 +504,6 @@ class Handle:
         if ready is None:
             self._inbox_closed = True
             return False
-        if isinstance(ready, Arrival):
-            return True
         if isinstance(ready, Errand):
             self._errands.append(ready)
             return True
@@ -521,7 +521,8 @@ class Handle:
         """Seconds; None if there is nothing to look for."""
         if not self._flying:
             return None
-        return self._flying[0].operation.until_next_look()
+        under_way = time.monotonic() - self._flying[0].operation.began
+        return min(max(SOONEST, LATE * under_way), LATEST)
 
     def _run_errands(self) -> None:
         """What the user's threads asked for, once nothing is under way any more."""
@@ -613,8 +614,6 @@ class Handle:
                 if issue.bucket >= 0:  # its memory may be DDP's: it must live as long
                     operation.tensors += (self._buffers[issue.bucket],)
             self._flying.append(Flying(issue.bucket, issue.round, operation, tensor))
-            if not self._step_is_here():  # else this thread waits for nothing else
-                self._arrivals.watch(operation)
 
     def _wait(self) -> bool:
         """Looks after the oldest collective, and waits for it if no bucket can come meanwhile. True
@@ -746,6 +745,5 @@ class Handle:
             self._thread.join(JOIN)
         if self._error is None or (self._leaving and not failed):
             self._progress.tell_leave(self._session.step)
-        self._arrivals.close()
         self._session.note_end()
         self._engine.close(exiting, keep=(self._session, self))

@@ -69,26 +69,30 @@ std::vector<BucketTiming> far_apart(Price round) {
           {Seconds(10), Seconds(0), Seconds(0), {round, round}}};
 }
 
-TEST(BestOrder, DoesNotLetTheWireWaitForABucketThatIsLongInComing) {
+TEST(BestDepth, DoesNotLetTheWireWaitForABucketThatIsLongInComing) {
   // Deep, the second round of the first bucket waits for the first one of the second bucket.
   EXPECT_DOUBLE_EQ(total(far_apart(sending(3)), 10), 19);
-  const OrderedStep best = model_best_order(far_apart(sending(3)), Seconds(10), 2);
-  EXPECT_EQ(best.depth, 1);
-  EXPECT_DOUBLE_EQ(best.time.total.count(), 16);
+  EXPECT_DOUBLE_EQ(model_best_step(far_apart(sending(3)), Seconds(10), 2).total.count(), 16);
+  EXPECT_EQ(best_depth(far_apart(sending(3)), Seconds(10), 2), 1);
 }
 
-TEST(BestOrder, FillsTheTimeBetweenTwoRoundsWhereBucketsQueue) {
+TEST(BestDepth, FillsTheTimeBetweenTwoRoundsWhereBucketsQueue) {
   const std::vector<BucketTiming> buckets(
       2, {Seconds(0), Seconds(0), Seconds(0), {waiting(1), waiting(1)}});
-  const OrderedStep best = model_best_order(buckets, Seconds(0), 2);
-  EXPECT_EQ(best.depth, 2);
-  EXPECT_DOUBLE_EQ(best.time.total.count(), 2);
+  EXPECT_DOUBLE_EQ(model_best_step(buckets, Seconds(0), 2).total.count(), 2);
+  EXPECT_EQ(best_depth(buckets, Seconds(0), 2), 2);
 }
 
-TEST(BestOrder, IsAsDeepAsItMayWhereThatMakesNoDifference) {
-  EXPECT_EQ(model_best_order(far_apart(sending(0)), Seconds(10), 2).depth, 2);
-  EXPECT_EQ(model_best_order({}, Seconds(10), 2).depth, 2);
-  EXPECT_EQ(model_best_order(far_apart(sending(3)), Seconds(10), 1).depth, 1);
+TEST(BestDepth, IsAsDeepAsItMayWhereThatMakesLittleDifference) {
+  // 30.6 against 30: the wire is all but always busy.
+  const std::vector<Price> rounds = {sending(10), sending(5)};
+  const std::vector<BucketTiming> busy = {{Seconds(0), Seconds(0), Seconds(0), rounds},
+                                          {Seconds(10.6), Seconds(0), Seconds(0), rounds}};
+  ASSERT_LT(total(busy, 10.6, 1), total(busy, 10.6, 2));
+  EXPECT_EQ(best_depth(busy, Seconds(10.6), 2), 2);
+  EXPECT_EQ(best_depth(far_apart(sending(0)), Seconds(10), 2), 2);
+  EXPECT_EQ(best_depth({}, Seconds(10), 2), 2);
+  EXPECT_EQ(best_depth(far_apart(sending(3)), Seconds(10), 1), 1);
 }
 
 RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {

@@ -93,8 +93,11 @@ class Overheard : public Policy {
 // One session per rank. Clocks run faster from rank to rank, those of compressing faster still.
 class UnequalRanks {
  public:
-  explicit UnequalRanks(const Case& of) : logs_(kRanks), times_(kRanks, 1) {
-    const Network network(kRanks, {.bytes_per_second = 1e6, .latency = Seconds(1e-3)});
+  // `gap` in nanoseconds, from one bucket to the next, less on some ranks than on others; with one,
+  // collectives are slow.
+  explicit UnequalRanks(const Case& of, double bytes_per_second = 1e6, std::int64_t gap = 0)
+      : gap_(gap), logs_(kRanks), times_(kRanks, 1) {
+    const Network network(kRanks, {.bytes_per_second = bytes_per_second, .latency = Seconds(1e-3)});
     CodecSpeeds speeds;
     for (const Choice& choice : candidates(kForPolicies)) {
       speeds[describe(choice)] = CodecSpeed(choice.route, {1e-9, 2e-9, 1e-9, 2e-9});
@@ -123,10 +126,13 @@ class UnequalRanks {
       tell(rank, number);
       for (std::size_t bucket : {0u, 1u}) {
         for (float& value : buckets[bucket][rank]) value *= loudness(rank, number);
-        sessions_[rank]->submit({.data = bytes_in(buckets[bucket][rank]), .last = bucket == 1});
+        if (bucket == 1) times_[rank] += gap_ - gap_ / 20 * static_cast<std::int64_t>(rank);
+        sessions_[rank]->submit(
+            {.data = bytes_in(buckets[bucket][rank]), .last = bucket == 1, .ready = times_[rank]});
       }
     }
     run();
+    for (const auto& session : sessions_) EXPECT_EQ(session->depth(), sessions_[0]->depth());
     const BucketFigures& first = sessions_[0]->last_step().buckets[0];
     decisions_.insert(concat(describe(first.choice), sessions_[0]->batches_per_step()));
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
@@ -138,6 +144,8 @@ class UnequalRanks {
   const std::vector<std::string>& log(std::size_t rank) const { return logs_[rank]; }
   // What was done with the first bucket, and after how many batches.
   const std::set<std::string>& decisions() const { return decisions_; }
+
+  int depth() const { return sessions_[0]->depth(); }
 
   // What they measured, so that agreement is no matter of course.
   void expect_different_times() const {
@@ -178,10 +186,14 @@ class UnequalRanks {
       }
       if (!ticket) return;
       perform(requests, sessions_[0]->topology());
-      for (const auto& session : sessions_) session->complete(*ticket);
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        const double slow = 0.012 + 0.0002 * static_cast<double>(rank);
+        sessions_[rank]->complete(*ticket, true, gap_ > 0 ? slow : Session::kByClock);
+      }
     }
   }
 
+  const std::int64_t gap_;
   std::vector<std::vector<std::string>> logs_;
   std::vector<std::int64_t> times_;
   std::set<std::string> decisions_;
@@ -203,6 +215,17 @@ TEST_P(Agreement, OfRanksThatDifferInAllTheyMeasureAndHear) {
   EXPECT_EQ(ranks.log(0).size(), 3 * kSteps);  // the step, and two buckets
   std::cout << "  " << of.policy << ": " << ranks.decisions().size() << " different decisions\n";
   EXPECT_TRUE(ranks.decisions().size() > 1 || !of.changes);
+}
+
+TEST(AgreementOfRanks, OnTheDepthOfThePipeline) {
+  const Case of{"fixed", {{"method", "int8"}, {"route", "owner"}}, false};
+  UnequalRanks ranks(of, 6e4, 60'000'000);
+  std::set<int> depths;
+  for (std::uint64_t step = 0; step < 60; ++step) {
+    ASSERT_NO_THROW(ranks.step(step)) << "step " << step;
+    depths.insert(ranks.depth());
+  }
+  EXPECT_EQ(depths, (std::set{1, 2}));  // deep while nothing is known, then flat
 }
 
 std::vector<PolicyRow> policies_without_files() {

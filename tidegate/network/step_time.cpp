@@ -17,6 +17,12 @@ struct Flying {
   Seconds arrives;
 };
 
+// Single rounds go one after another, however deep.
+bool is_any_order_the_same(std::span<const BucketTiming> buckets, int most) {
+  return most == 1 || buckets.size() < 2 ||
+         std::ranges::all_of(buckets, [](const auto& bucket) { return bucket.rounds.size() < 2; });
+}
+
 }  // namespace
 
 StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth) {
@@ -68,15 +74,18 @@ StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int 
   return step;
 }
 
-OrderedStep model_best_order(std::span<const BucketTiming> buckets, Seconds compute, int most) {
-  const OrderedStep deep{most, model_step(buckets, compute, most)};
-  // Single rounds go one after another, however deep.
-  const bool any_order = buckets.size() < 2 || std::ranges::all_of(buckets, [](const auto& bucket) {
-                           return bucket.rounds.size() < 2;
-                         });
-  if (most == 1 || any_order) return deep;
-  const OrderedStep flat{1, model_step(buckets, compute, 1)};
-  return flat.time.total < deep.time.total ? flat : deep;
+StepTime model_best_step(std::span<const BucketTiming> buckets, Seconds compute, int most) {
+  const StepTime deep = model_step(buckets, compute, most);
+  if (is_any_order_the_same(buckets, most)) return deep;
+  const StepTime flat = model_step(buckets, compute, 1);
+  return flat.total < deep.total ? flat : deep;
+}
+
+int best_depth(std::span<const BucketTiming> buckets, Seconds compute, int most) {
+  if (is_any_order_the_same(buckets, most)) return most;
+  constexpr double kMargin = 0.03;
+  const Seconds flat = model_step(buckets, compute, 1).total;
+  return flat < (1 - kMargin) * model_step(buckets, compute, most).total ? 1 : most;
 }
 
 std::vector<Seconds> assumed_ready(std::span<const std::size_t> elements, Seconds compute) {

@@ -28,14 +28,14 @@ struct StepTime {
 // `compute` = what a step takes without any exchange: forward, backward and optimiser.
 StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth);
 
-// Of a pipeline of depth 1 or `most`, whichever takes less time; sessions go by it as well. Deep,
-// rounds of the next bucket fill the time in which a bucket waits between its own; but where the
-// next one is long in coming, the wire waits for it.
-struct OrderedStep {
-  int depth = 1;
-  StepTime time;
-};
-OrderedStep model_best_order(std::span<const BucketTiming> buckets, Seconds compute, int most);
+// With a pipeline of depth 1 or `most`, whichever takes less time. Deep, rounds of the next bucket
+// fill the time in which a bucket waits between its own; but where the next one is long in coming,
+// the wire waits for it.
+StepTime model_best_step(std::span<const BucketTiming> buckets, Seconds compute, int most);
+
+// The depth that a session is to take: 1 only if that is shorter by some per cent. Where the wire
+// is always busy both take the same, and rounding must not decide.
+int best_depth(std::span<const BucketTiming> buckets, Seconds compute, int most);
 
 // When buckets of so many elements become ready in a step: a third of the computation is forward,
 // and backward fills the rest in proportion to the elements. What is assumed where nothing has been

@@ -126,7 +126,7 @@ Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& 
       add(buckets_[i], others, speed_of_others, timings, outlook);
     }
   }
-  outlook.step = model_best_order(timings, compute_, now_.depth).time.total;
+  outlook.step = model_best_step(timings, compute_, now_.depth).total;
   return outlook;
 }
 

@@ -91,7 +91,7 @@ int Learned::depth(std::span<const std::vector<Round>> buckets, int most) const 
       timings[i].rounds.push_back(price(round, network_.network()));
     }
   }
-  return timings.empty() ? most : model_best_order(timings, times_.compute(), most).depth;
+  return timings.empty() ? most : best_depth(timings, times_.compute(), most);
 }
 
 }  // namespace tidegate

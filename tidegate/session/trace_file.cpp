@@ -37,9 +37,7 @@ TraceFile::TraceFile(std::string path, std::uint64_t most_bytes, Clock clock)
   }
 }
 
-TraceFile::~TraceFile() {
-  if (getpid() == process_) flush();
-}
+TraceFile::~TraceFile() { flush(); }
 
 void TraceFile::open() {
   file_ = std::ofstream(path_, std::ios::trunc);
@@ -56,6 +54,7 @@ void TraceFile::write(std::string_view line) {
 }
 
 void TraceFile::flush() {
+  if (getpid() != process_) return;  // what waits is the original's, who will write it
   if (!waiting_.empty()) file_ << waiting_ << std::flush;
   waiting_.clear();
   flushed_ = clock_();

@@ -163,7 +163,8 @@ class Simulation {
     if (now.fresh || other_choices) choose_depth();
   }
 
-  // As a session does.
+  // As a session does, but for a step that goes by new choices, which a session begins by the depth
+  // of the old ones.
   void choose_depth() {
     std::vector<std::vector<Round>> rounds;
     for (const SyntheticBucket& bucket : buckets_) {
