@@ -69,6 +69,7 @@ def explore(
                 candidate.restore({**snapshot, "sessions": emptied})
                 for _ in range(steps):
                     candidate.step()
+                candidate.end_traces()
                 ranks = [read_steps(Path(folder) / f"{r}.jsonl") for r in range(cluster.ranks)]
             by_step = zip(*ranks, strict=True)
             tried.append(

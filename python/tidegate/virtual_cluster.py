@@ -163,6 +163,11 @@ class VirtualCluster:
 
     # --- running ---
 
+    def end_traces(self) -> None:
+        """Whatever there is to read in traces is in their files then; run() does it by itself."""
+        for session in self._sessions:
+            session.note_end()
+
     def run(self, steps: int, progress: Callable[[int, float], None] | None = None) -> Outcome:
         """Trains on for `steps` steps. progress(step, loss) is called after each."""
         began = time.monotonic()
@@ -173,7 +178,7 @@ class VirtualCluster:
         figures = self.evaluate()
         if figures:
             self._sessions[0].log({name: float(value) for name, value in figures.items()})
-        self._sessions[0].note_end()
+        self.end_traces()
         counts = self.counts
         last = self.losses[-LAST_LOSSES:]
         return Outcome(
