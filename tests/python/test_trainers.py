@@ -86,6 +86,16 @@ def losses_of(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"epoch \d loss ([\d.]+)", output)]
 
 
+def plain_torch(script) -> str:
+    """Nothing of ours is in it. Once in many runs a process of torch's aborts at its end."""
+    try:
+        return torchrun(script)
+    except AssertionError as error:
+        if "terminate called without an active exception" not in str(error):
+            raise
+        return torchrun(script)
+
+
 def test_the_example_for_ddp_is_a_script_that_trains_and_three_lines(tmp_path):
     script = ROOT / "examples/ddp_train.py"
     lines = script.read_text().splitlines(keepends=True)
@@ -95,7 +105,7 @@ def test_the_example_for_ddp_is_a_script_that_trains_and_three_lines(tmp_path):
     assert 35 <= len(before) <= 45  # forty, as the text says
     original = tmp_path / "original.py"
     original.write_text("".join(before))
-    plain, output = losses_of(torchrun(original)), torchrun(script)
+    plain, output = losses_of(plain_torch(original)), torchrun(script)
     assert len(plain) == len(losses_of(output)) == 5
     assert plain[-1] < 0.2 and losses_of(output)[-1] < 0.2
     assert steps_of(output) == [5 * STEPS] * RANKS
