@@ -122,7 +122,8 @@ void bind_session(nb::module_& module) {
           [](Session* self, int rank, int ranks, std::string policy, Options options,
              std::vector<std::string> exclude, int depth, std::string label, std::string trace,
              std::uint64_t trace_bytes, std::string emulated, int threads, std::vector<int> hosts,
-             std::shared_ptr<ModelledClock> clock, const nb::object& own, std::uint64_t seed) {
+             std::shared_ptr<ModelledClock> clock, const nb::object& own, std::uint64_t seed,
+             double processors) {
             Settings settings;
             settings.policy = std::move(policy);
             settings.options = std::move(options);
@@ -133,6 +134,7 @@ void bind_session(nb::module_& module) {
             settings.emulated = std::move(emulated);
             settings.threads = threads;
             settings.seed = seed;
+            settings.processors = processors;
             settings.hosts = std::move(hosts);
             if (!trace.empty()) trace_to(trace, trace_bytes, settings);
             if (clock) ModelledClock::give(clock, settings);
@@ -143,7 +145,7 @@ void bind_session(nb::module_& module) {
           "rank"_a, "ranks"_a, "policy"_a, "options"_a, "exclude"_a = std::vector<std::string>(),
           "depth"_a = 2, "label"_a = "", "trace"_a = "", "trace_bytes"_a = 0, "emulated"_a = "",
           "threads"_a = 1, "hosts"_a = std::vector<int>(), "clock"_a = nb::none(),
-          "own"_a = nb::none(), "seed"_a = 0)
+          "own"_a = nb::none(), "seed"_a = 0, "processors"_a = 0.0)
       .def("lay_out",
            [](Session& self, int bucket,
               const std::vector<std::tuple<std::string, std::size_t, std::size_t>>& named) {
@@ -156,21 +158,22 @@ void bind_session(nb::module_& module) {
       .def(
           "submit",
           [](Session& self, std::uintptr_t address, std::size_t bytes, std::string_view element,
-             float loss_scale, bool last, std::int64_t ready) {
+             float loss_scale, bool last, std::int64_t ready, std::int64_t computed) {
             self.submit({.data = memory(address, bytes),
                          .element = parse_element(element),
                          .loss_scale = loss_scale,
                          .last = last,
-                         .ready = ready});
+                         .ready = ready,
+                         .computed = computed});
           },
           "address"_a, "bytes"_a, "element"_a = "fp32", "loss_scale"_a = 1.0f, "last"_a = true,
-          "ready"_a = 0)
+          "ready"_a = 0, "computed"_a = 0)
       .def(
           "submit_foreign",
-          [](Session& self, bool last, std::int64_t ready) {
-            self.submit({.last = last, .foreign = true, .ready = ready});
+          [](Session& self, bool last, std::int64_t ready, std::int64_t computed) {
+            self.submit({.last = last, .foreign = true, .ready = ready, .computed = computed});
           },
-          "last"_a = true, "ready"_a = 0)
+          "last"_a = true, "ready"_a = 0, "computed"_a = 0)
       .def("next",
            [](Session& self) -> std::optional<Issue> {
              const nb::gil_scoped_release others_may_run;  // a bucket is compressed in here

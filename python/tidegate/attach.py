@@ -246,6 +246,7 @@ def _attach(
                 hosts=engine.hosts,
                 own=own,
                 seed=_seed(seed),
+                processors=engine.processors,
             )
             registered = _register(model)
         except Error as error:

@@ -5,6 +5,7 @@ A group of its own, because DDP and the user go on using theirs from other threa
 that share a group cannot agree with the other ranks on an order.
 """
 
+import collections
 import contextlib
 import ctypes
 import os
@@ -56,6 +57,25 @@ def host_name() -> str:
             return f"{socket.gethostname()} {file.read().strip()}"
     except OSError:
         return socket.gethostname()
+
+
+def processors_of(places: list[tuple[str, list[int]]], rank: int) -> float:
+    """How many processors a rank has for itself, from the machines of all ranks and the processors
+    that they may run on: one that several share counts in part."""
+    machine, mine = places[rank]
+    sharing = collections.Counter(
+        processor for place, usable in places if place == machine for processor in usable
+    )
+    return sum(1 / sharing[processor] for processor in mine)
+
+
+def _place() -> tuple[str, list[int]]:
+    """The machine, whatever network namespace or container this is in, and the processors."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip(), sorted(os.sched_getaffinity(0))
+    except (OSError, AttributeError):  # not on Linux
+        return socket.gethostname(), list(range(os.cpu_count() or 1))
 
 
 def tensor_at(address: int, nbytes: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
@@ -235,7 +255,9 @@ class Engine:
         self._groups = {"all": self.group}
         self._members = {"all": list(range(self.ranks))}  # by their rank in self.group
         self._operations: list[Operation] = []  # whose memory the engine may still hold
-        names = self.gather_objects(host_name())
+        met = self.gather_objects((host_name(), _place()))
+        names = [name for name, _ in met]
+        self.processors = processors_of([place for _, place in met], self.rank)
         self.hosts = [names.index(name) for name in names]  # a host's first rank names it
         if link is not None:
             self.link = PacedLink(

@@ -69,6 +69,7 @@ class ReadyBucket:
     last: bool
     loss_scale: float
     when: int
+    computed: int  # processor time of training so far, in nanoseconds
     future: torch.futures.Future
     device_buffer: torch.Tensor | None = None  # DDP's own, if it is on a device
     fetched: torch.cuda.Event | None = None  # the event of the copy from there
@@ -152,6 +153,7 @@ class Handle:
         self._scaler = scaler
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
+        self._training_threads = torch.get_num_threads()  # an estimate of all of them from one
         self._ids = {name: key for key, name in self._names.items()}
         self._sizes = compressible_sizes(ddp.module)
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
@@ -411,6 +413,7 @@ class Handle:
                 bucket.is_last(),
                 self._loss_scale,
                 time.monotonic_ns(),
+                time.thread_time_ns() * self._training_threads,
                 future,
                 on_device,
                 fetched,
@@ -585,7 +588,7 @@ class Handle:
             if ready.rates is not None:
                 self._session.set_learning_rates(ready.rates)
             if is_foreign(ready.buffer):
-                self._session.submit_foreign(ready.last, ready.when)
+                self._session.submit_foreign(ready.last, ready.when, ready.computed)
                 return
             if ready.layers is not None:
                 self._session.lay_out(index, ready.layers)
@@ -596,6 +599,7 @@ class Handle:
                 ready.loss_scale,
                 ready.last,
                 ready.when,
+                ready.computed,
             )
 
     def _issue(self) -> None:

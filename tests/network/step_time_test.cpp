@@ -34,6 +34,30 @@ TEST(StepTime, HidesTheWireBehindBackward) {
   EXPECT_DOUBLE_EQ(step.wire.count(), 4);
 }
 
+TEST(StepTime, IsNoShorterThanWhatProcessorsNeed) {
+  // Computing takes 4 by a rank's own clock, but the processors are busy with training for 6 and
+  // with exchanges for 2, compressing and decoding included.
+  const std::vector<BucketTiming> nothing_to_wait_for = {
+      {Seconds(4), Seconds(0.5), Seconds(0.5), {}}};
+  const StepTime step = model_step(nothing_to_wait_for, {Seconds(4), Seconds(6), Seconds(1)}, 2);
+  EXPECT_DOUBLE_EQ(step.total.count(), 8);
+  // Processors to spare change nothing.
+  EXPECT_DOUBLE_EQ(
+      model_step(nothing_to_wait_for, {Seconds(4), Seconds(2), Seconds(1)}, 2).total.count(), 5);
+}
+
+TEST(StepTime, HidesSomeWaitingBehindWhatOthersCompute) {
+  const auto with_wire = [](double seconds) {
+    const std::vector<BucketTiming> buckets = {
+        {Seconds(4), Seconds(0), Seconds(0), {sending(seconds)}}};
+    return model_step(buckets, {Seconds(4), Seconds(4), Seconds(2)}, 2).total.count();
+  };
+  EXPECT_DOUBLE_EQ(with_wire(0), 6);
+  EXPECT_GT(with_wire(2), 6.5);
+  EXPECT_LT(with_wire(2), 7.5);         // 8 would be one after the other
+  EXPECT_NEAR(with_wire(100), 104, 1);  // exchanges compute while the wire is busy
+}
+
 TEST(StepTime, QueuesBucketsOnOneWire) {
   const std::vector<BucketTiming> buckets(3, {Seconds(1), Seconds(0), Seconds(0), {sending(2)}});
   EXPECT_DOUBLE_EQ(total(buckets, 1), 7);

@@ -60,6 +60,41 @@ TEST(JobTimes, CountReadinessFromTheBeginningOfTheStep) {
   EXPECT_EQ(slots[2].ready, Seconds(4));
 }
 
+Statistics with_processors(double training, double exchanging, float compress) {
+  Statistics statistics = step_of({4, 4}, {0, 1}, compress);
+  statistics.ranks[0].training_seconds = 0.5 * training;
+  statistics.ranks[1].training_seconds = 1.5 * training;
+  for (Record& record : statistics.ranks) record.exchanging_seconds = exchanging;
+  return statistics;
+}
+
+TEST(JobTimes, AverageProcessorTimeOverRanksAndLeaveCompressingOut) {
+  JobTimes times;
+  for (const double each : {1.0, 2.0, 50.0}) times.observe(with_processors(each, 3, 0.25f));
+  EXPECT_EQ(times.computing().step, Seconds(4));
+  EXPECT_EQ(times.computing().training, Seconds(2));
+  EXPECT_EQ(times.computing().exchanging, Seconds(2.5));  // two buckets
+}
+
+TEST(JobTimes, OfOldCheckpointsKnowNothingOfProcessors) {
+  JobTimes times;
+  times.observe(with_processors(2, 3, 0));
+  Numbers of_steps;
+  Numbers of_processors;
+  times.remember(of_steps);
+  times.remember_processors(of_processors);
+
+  JobTimes recalled;
+  NumberReader steps(of_steps, "times");
+  recalled.recall(steps);
+  EXPECT_EQ(recalled.computing().training, Seconds(0));
+  NumberReader processors(of_processors, "processors");
+  recalled.recall_processors(processors);
+  EXPECT_NO_THROW(processors.end());
+  EXPECT_EQ(recalled.computing().training, Seconds(2));
+  EXPECT_EQ(recalled.computing().exchanging, Seconds(3));
+}
+
 TEST(JobTimes, StartAnewWhenTheBucketsChange) {
   JobTimes times;
   times.observe(step_of({4}, {0, 1, 2}));

@@ -134,6 +134,8 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   std::int64_t now = 1'000'000;
   Settings settings = fixed_with_route("topk", "allgather");
   settings.clock = [&now] { return now; };
+  settings.processors = 0.5;
+  settings.processor_clock = [&now] { return now / 2; };
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> pointers;
   for (int rank = 0; rank < 2; ++rank) {
@@ -146,8 +148,10 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
     for (const int bucket : {0, 1}) {  // ready 10 and 30 ms after the step began
       now = began + (bucket == 0 ? 10'000'000 : 30'000'000);
       for (std::size_t rank = 0; rank < 2; ++rank) {
-        sessions[rank]->submit(
-            {.data = bytes_in(gradients[rank]), .last = bucket == 1, .ready = now});
+        sessions[rank]->submit({.data = bytes_in(gradients[rank]),
+                                .last = bucket == 1,
+                                .ready = now,
+                                .computed = now / 8});
       }
     }
     run_lockstep(pointers, [&](Ticket, const Request&) {
@@ -160,6 +164,10 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   EXPECT_NEAR(times.compute().count(), 30e-3, 6e-3);  // without the waiting; give or take a record
   ASSERT_EQ(times.slots().size(), 2u);
   EXPECT_NEAR((times.slots()[1].ready - times.slots()[0].ready).count(), 20e-3, 1e-6);
+  // Steps of 40 to 45 ms, an eighth and three eighths of them on half a processor. Exchanges are
+  // submitted late here, so that their share is a little less exact.
+  EXPECT_NEAR(times.computing().training.count(), 42.5e-3 / 4, 1e-3);
+  EXPECT_NEAR(times.computing().exchanging.count(), 42.5e-3 * 3 / 4, 4e-3);
 }
 
 }  // namespace

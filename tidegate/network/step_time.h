@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long a step takes, modelled: buckets become ready while backward goes on; one thread
 // compresses and decodes them, in the order of the pipeline (comm/pipeline.h); one wire carries
-// their rounds, one after another, while latencies overlap. The same model serves the planner, the
-// virtual cluster and policies.
+// their rounds, one after another, while latencies overlap. Where ranks share processors, what all
+// of them compute bounds the step too. The same model serves the planner, the virtual cluster and
+// policies.
 #pragma once
 
 #include <span>
@@ -19,23 +20,37 @@ struct BucketTiming {
   std::vector<Price> rounds;
 };
 
+// What a step computes.
+struct Computing {
+  // Whoever knows nothing of processors gives a time alone.
+  Computing(Seconds step) : step(step) {}  // NOLINT(google-explicit-constructor)
+  Computing(Seconds step, Seconds training, Seconds exchanging)
+      : step(step), training(training), exchanging(exchanging) {}
+
+  Seconds step;  // without any exchange: forward, backward and optimiser, by the clock
+  // Processor time of one rank, divided by the processors it has for itself: of training, and of
+  // exchanges beside compressing and decoding. 0 = unknown.
+  Seconds training{0};
+  Seconds exchanging{0};
+};
+
 struct StepTime {
   Seconds total{0};
   Seconds exposed{0};  // of it, what was spent waiting for buckets after the last was ready
   Seconds wire{0};     // during which bytes were on the wire
 };
 
-// `compute` = what a step takes without any exchange: forward, backward and optimiser.
-StepTime model_step(std::span<const BucketTiming> buckets, Seconds compute, int depth);
+StepTime model_step(std::span<const BucketTiming> buckets, const Computing& computing, int depth);
 
 // With a pipeline of depth 1 or `most`, whichever takes less time. Deep, rounds of the next bucket
 // fill the time in which a bucket waits between its own; but where the next one is long in coming,
 // the wire waits for it.
-StepTime model_best_step(std::span<const BucketTiming> buckets, Seconds compute, int most);
+StepTime model_best_step(std::span<const BucketTiming> buckets, const Computing& computing,
+                         int most);
 
 // The depth that a session is to take: 1 only if that is shorter by some per cent. Where the wire
 // is always busy both take the same, and rounding must not decide.
-int best_depth(std::span<const BucketTiming> buckets, Seconds compute, int most);
+int best_depth(std::span<const BucketTiming> buckets, const Computing& computing, int most);
 
 // When buckets of so many elements become ready in a step: a third of the computation is forward,
 // and backward fills the rest in proportion to the elements. What is assumed where nothing has been

@@ -18,14 +18,14 @@ std::size_t group_size(std::size_t first, std::size_t all) {
 
 }  // namespace
 
-JobModel::JobModel(const Situation& now) : now_(now) {
+JobModel::JobModel(const Situation& now)
+    : now_(now), computing_(now.times ? now.times->computing() : Computing(Seconds(0))) {
   std::vector<std::size_t> elements;
   for (const Shape& shape : now.buckets) elements.push_back(shape.elements);
-  compute_ = now.times ? now.times->compute() : Seconds(0);
   const std::vector<JobTimes::Slot> slots =
       now.times ? now.times->slots() : std::vector<JobTimes::Slot>();
   const bool measured = slots.size() == std::min(elements.size(), Record::kSlots);
-  const std::vector<Seconds> assumed = assumed_ready(elements, compute_);
+  const std::vector<Seconds> assumed = assumed_ready(elements, computing_.step);
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const Seconds ready = measured ? slots[Record::slot_of(i, elements.size())].ready : assumed[i];
     buckets_.push_back({now.buckets[i].layers, ready});
@@ -66,7 +66,7 @@ void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed&
 
 StepCurve JobModel::curve(const Choice& choice) const {
   StepCurve curve;
-  curve.compute_ = compute_;
+  curve.computing_ = computing_;
   curve.most_depth_ = now_.depth;
   const CodecSpeed speed = speed_of(choice);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -109,7 +109,7 @@ Seconds StepCurve::at(double factor, int depth) {
     round.waiting += waits * price.waiting;
     round.sending += price.sending;
   }
-  return model_step(timings_, compute_, depth).total;
+  return model_step(timings_, computing_, depth).total;
 }
 
 Outlook JobModel::uniform(const Choice& choice) const { return divided(choice, 0, choice); }
@@ -126,7 +126,7 @@ Outlook JobModel::divided(const Choice& first, std::size_t count, const Choice& 
       add(buckets_[i], others, speed_of_others, timings, outlook);
     }
   }
-  outlook.step = model_best_step(timings, compute_, now_.depth).total;
+  outlook.step = model_best_step(timings, computing_, now_.depth).total;
   return outlook;
 }
 

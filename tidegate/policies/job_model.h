@@ -37,7 +37,7 @@ class StepCurve {
     bool one_of_several;  // rounds of its bucket
   };
 
-  Seconds compute_{0};
+  Computing computing_{Seconds(0)};
   int most_depth_ = 1;
   double bytes_sent_ = 0;
   Seconds sending_{0};
@@ -83,7 +83,7 @@ class JobModel {
            std::vector<BucketTiming>& timings, Outlook& outlook) const;
 
   const Situation& now_;
-  Seconds compute_{0};
+  Computing computing_;
   std::vector<Bucket> buckets_;
   std::vector<Bucket> groups_;  // of neighbours
   std::deque<Layers> layers_of_groups_;

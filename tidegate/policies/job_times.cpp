@@ -9,8 +9,11 @@ namespace tidegate {
 
 void JobTimes::observe(const Statistics& statistics) {
   Step step;
+  const auto ranks = static_cast<double>(statistics.ranks.size());
   for (const Record& record : statistics.ranks) {
     step.compute = std::max(step.compute, record.compute_seconds);
+    step.training += record.training_seconds / ranks;
+    step.exchanging += record.exchanging_seconds / ranks;
     step.slots.resize(std::min<std::size_t>(record.buckets, Record::kSlots));
     for (std::size_t i = 0; i < step.slots.size(); ++i) {
       const auto slowest = [](Seconds& known, float seconds) {
@@ -44,7 +47,8 @@ void JobTimes::remember(Numbers& out) const {
 void JobTimes::recall(NumberReader& in) {
   past_.clear();
   for (std::size_t left = in.count(2); left > 0; --left) {
-    Step step{.compute = in.next(0), .slots = {}};
+    Step step;
+    step.compute = in.next(0);
     for (std::size_t slots = in.count(4); slots > 0; --slots) {
       const Seconds ready(in.next(0));
       const Seconds compress(in.next(0));
@@ -57,11 +61,32 @@ void JobTimes::recall(NumberReader& in) {
   }
 }
 
-Seconds JobTimes::compute() const {
+void JobTimes::remember_processors(Numbers& out) const {
+  for (const Step& step : past_) out.insert(out.end(), {step.training, step.exchanging});
+}
+
+void JobTimes::recall_processors(NumberReader& in) {
+  for (Step& step : past_) {
+    step.training = in.next(0);
+    step.exchanging = in.next(0);
+  }
+}
+
+Seconds JobTimes::middle(double Step::*member) const {
   if (past_.empty()) return Seconds(0);
   std::vector<double> values;
-  for (const Step& step : past_) values.push_back(step.compute);
+  for (const Step& step : past_) values.push_back(step.*member);
   return Seconds(median(values));
+}
+
+Seconds JobTimes::compute() const { return middle(&Step::compute); }
+
+Computing JobTimes::computing() const {
+  Seconds exchanging = middle(&Step::exchanging);
+  // Where processors are short, what a thread computes takes as much longer by the clock as there
+  // are ranks to a processor, which is what its processor time was divided by.
+  for (const Slot& slot : slots()) exchanging -= slot.compress + slot.decode;
+  return {compute(), middle(&Step::training), std::max(Seconds(0), exchanging)};
 }
 
 std::vector<JobTimes::Slot> JobTimes::slots() const {

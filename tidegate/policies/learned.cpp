@@ -6,6 +6,7 @@ namespace {
 
 constexpr const char* kNetwork = "network";
 constexpr const char* kTimes = "times";
+constexpr const char* kProcessors = "processors";
 constexpr const char* kTransfers = "transfers";
 constexpr const char* kCounts = "counts";
 
@@ -25,6 +26,7 @@ Notes Learned::remember() const {
   Notes notes;
   network_.remember(notes[kNetwork]);
   times_.remember(notes[kTimes]);
+  times_.remember_processors(notes[kProcessors]);
   transfers_.remember(notes[kTransfers]);
   notes[kCounts] = {static_cast<double>(learned_from_), priced_ ? 1.0 : 0.0,
                     static_cast<double>(network_changes_)};
@@ -41,6 +43,9 @@ void Learned::recall(const Notes& notes) {
   };
   read(kNetwork, [&](NumberReader& in) { learned.network_.recall(in); });
   read(kTimes, [&](NumberReader& in) { learned.times_.recall(in); });
+  if (notes.contains(kProcessors)) {
+    read(kProcessors, [&](NumberReader& in) { learned.times_.recall_processors(in); });
+  }
   read(kTransfers, [&](NumberReader& in) { learned.transfers_.recall(in); });
   read(kCounts, [&](NumberReader& in) {
     learned.learned_from_ = in.whole(-1);
@@ -91,7 +96,7 @@ int Learned::depth(std::span<const std::vector<Round>> buckets, int most) const 
       timings[i].rounds.push_back(price(round, network_.network()));
     }
   }
-  return timings.empty() ? most : best_depth(timings, times_.compute(), most);
+  return timings.empty() ? most : best_depth(timings, times_.computing(), most);
 }
 
 }  // namespace tidegate

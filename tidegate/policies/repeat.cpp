@@ -74,7 +74,7 @@ std::optional<StepTime> modelled_time(const TracedStep& step, std::span<const Ch
     }
   }
   if (timings.empty()) return std::nullopt;  // of other buckets
-  return model_best_step(timings, now.times->compute(), now.depth);
+  return model_best_step(timings, now.times->computing(), now.depth);
 }
 
 }  // namespace tidegate

@@ -34,6 +34,8 @@ void check_record(const Record& record, int rank) {
   check(record.weaker_energy, "weaker energy");
   check(record.step_seconds, "seconds of a step");
   check(record.compute_seconds, "seconds of computing");
+  check(record.training_seconds, "seconds of training");
+  check(record.exchanging_seconds, "seconds of exchanging");
   check(record.compress_seconds, "seconds of compressing");
   check(record.wire_seconds, "seconds on the wire");
   check(record.decode_seconds, "seconds of decoding");

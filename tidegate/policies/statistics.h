@@ -29,14 +29,17 @@ struct Record {
   double gradient_energy = 0;
   double sent_energy = 0;
   double residual_energy = 0;
-  double weaker_energy = 0;     // of selections at the choices' weaker ratios
-  double overlap = 0;           // <gradient, what waited before>
-  double step_seconds = 0;      // from the first bucket of the step before to that of this one
-  double compute_seconds = 0;   // of these, those in which nobody waited for buckets
-  double compress_seconds = 0;  // time the exchange thread computed before and between rounds
-  double wire_seconds = 0;      // time during which something was on the wire
-  double decode_seconds = 0;    // time the exchange thread computed after the last round
-  double record_seconds = 0;    // what the last statistics round took
+  double weaker_energy = 0;    // of selections at the choices' weaker ratios
+  double overlap = 0;          // <gradient, what waited before>
+  double step_seconds = 0;     // from the first bucket of the step before to that of this one
+  double compute_seconds = 0;  // of these, those in which nobody waited for buckets
+  // Of the processors, divided by those that the rank has for itself; 0 = unknown.
+  double training_seconds = 0;    // to compute gradients, and to apply them
+  double exchanging_seconds = 0;  // all else, compressing and decoding included
+  double compress_seconds = 0;    // time the exchange thread computed before and between rounds
+  double wire_seconds = 0;        // time during which something was on the wire
+  double decode_seconds = 0;      // time the exchange thread computed after the last round
+  double record_seconds = 0;      // what the last statistics round took
   double bytes_sent = 0;
   std::uint64_t compressed = 0;  // 1 if any bucket used error feedback
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
@@ -78,7 +81,7 @@ struct Record {
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&
-              sizeof(Record) == 160 + sizeof(Histogram) +
+              sizeof(Record) == 176 + sizeof(Histogram) +
                                     4 * (4 * Record::kSlots + Record::kTransfers) +
                                     2 * 2 * kSketchBuckets);
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");

@@ -32,6 +32,8 @@ constexpr std::array kEnergies = {
 constexpr std::array kFigures = {
     Field<double>{"step_seconds", &Record::step_seconds},
     Field<double>{"compute_seconds", &Record::compute_seconds},
+    Field<double>{"training_seconds", &Record::training_seconds},
+    Field<double>{"exchanging_seconds", &Record::exchanging_seconds},
     Field<double>{"compress_seconds", &Record::compress_seconds},
     Field<double>{"wire_seconds", &Record::wire_seconds},
     Field<double>{"decode_seconds", &Record::decode_seconds},

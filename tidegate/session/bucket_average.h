@@ -25,6 +25,9 @@ struct ReadyBucket {
   bool last = false;       // of its step
   bool foreign = false;    // `data` is empty: the driver averages it by its own means
   std::int64_t ready = 0;  // when, on the session's clock
+  // Nanoseconds of processor time for which the threads that train have computed so far; 0 =
+  // unknown.
+  std::int64_t computed = 0;
 };
 
 class BucketAverage {
