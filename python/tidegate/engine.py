@@ -39,6 +39,8 @@ DTYPES = {
 PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
 ASIDES = "asides"  # a group for what ranks tell each other beside the collectives of steps
 ASIDE_BYTES = 512
+ENOUGH_PROCESSORS = 2  # for each rank: training and exchanges do not take them from each other
+LAST = 19  # a priority
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 # How often the ranks of a process group have met to attach something: the same on all of them.
@@ -76,6 +78,23 @@ def _place() -> tuple[str, list[int]]:
             return file.read().strip(), sorted(os.sched_getaffinity(0))
     except (OSError, AttributeError):  # not on Linux
         return socket.gethostname(), list(range(os.cpu_count() or 1))
+
+
+def _threads() -> set[int]:
+    try:
+        return {int(name) for name in os.listdir("/proc/self/task")}
+    except OSError:  # not on Linux
+        return set()
+
+
+def _step_back(threads: set[int]) -> None:
+    """Lets gloo's threads for arrivals, of these, go last. Such a thread asks again and again for
+    as long as another one, which may have been put aside, holds the lock of a connection: where
+    processors are short, it takes them from the very thread it waits for."""
+    for thread in threads:
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            if file.read().strip() == "gloo_tcp_loop":
+                os.setpriority(os.PRIO_PROCESS, thread, LAST)
 
 
 def tensor_at(address: int, nbytes: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:
@@ -249,6 +268,7 @@ class Engine:
         self.lookout: Lookout | None = None  # while a rank waits for others between two steps
         ranks = dist.get_process_group_ranks(parent)
         self._subgroup = len(ranks) < dist.get_world_size()
+        known_threads = _threads()
         self.group = self._meet(parent, ranks)
         self.rank = dist.get_rank(self.group)
         self.ranks = len(ranks)
@@ -258,6 +278,8 @@ class Engine:
         met = self.gather_objects((host_name(), _place()))
         names = [name for name, _ in met]
         self.processors = processors_of([place for _, place in met], self.rank)
+        if self.processors < ENOUGH_PROCESSORS:
+            _step_back(_threads() - known_threads)
         self.hosts = [names.index(name) for name in names]  # a host's first rank names it
         if link is not None:
             self.link = PacedLink(

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many processors a rank has for itself."""
+"""How many processors a rank has for itself, and what follows from it."""
+
+import os
 
 import pytest
+import torch.distributed as dist
+from ranks import run_ranks
 
+from tidegate import engine
 from tidegate.engine import processors_of
 
 ALL = [0, 1, 2, 3]
@@ -21,3 +26,42 @@ ALL = [0, 1, 2, 3]
 )
 def test_processors_are_shared_by_those_who_may_run_on_them(places, expected):
     assert [processors_of(places, rank) for rank in range(len(places))] == expected
+
+
+def priorities_of_arrivals():
+    found = []
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with open(f"/proc/self/task/{thread}/comm") as file:
+            if file.read().strip() == "gloo_tcp_loop":
+                found.append(os.getpriority(os.PRIO_PROCESS, thread))
+    return sorted(found)
+
+
+def thread_of_an_engine(rank, ranks, bound_to):
+    if bound_to:
+        os.sched_setaffinity(0, {bound_to[rank]})
+    before = priorities_of_arrivals()
+    made = engine.Engine(dist.group.WORLD, 30)
+    after = priorities_of_arrivals()
+    made.close()
+    return made.processors, before, after
+
+
+def test_arrivals_go_last_where_processors_are_short():
+    usable = sorted(os.sched_getaffinity(0))
+    for outcome in run_ranks(thread_of_an_engine, 2, [usable[0], usable[0]]):
+        processors, before, after = outcome.result
+        assert processors == 0.5
+        assert set(before) == {0}
+        assert after == [*before, engine.LAST]  # the others are not ours
+
+
+def thread_with_processors_to_spare(rank, ranks):
+    engine.ENOUGH_PROCESSORS = 0
+    return thread_of_an_engine(rank, ranks, [])
+
+
+def test_arrivals_go_with_all_others_where_there_are_enough():
+    [outcome] = run_ranks(thread_with_processors_to_spare, 1)
+    _, before, after = outcome.result
+    assert after == [*before, 0]
