@@ -167,6 +167,7 @@ def main() -> int:
         for kind in ("modelled", "planned"):
             if times[kind]:
                 row[f"{kind}_error"] = row[f"{kind}_ms"] / row["measured_ms"] - 1
+        row["cycles_ms"] = {kind: [1e3 * each for each in times[kind]] for kind in kinds}
         rows.append({"choice": name, **row})
     engine.close()
     dist.destroy_process_group()
