@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
@@ -205,15 +206,23 @@ class PowerSgd : public Compressor {
   void project(std::span<const float> residual, bool finite) {
     own_.resize(plan_.second);
     second_.resize(plan_.second);
+    left_.assign(plan_.matrices.size(), 0);
     if (!finite) {
       std::ranges::fill(second_, 0.0f);
       return;
     }
-    for_each_matrix([&](std::size_t, const Plan::Matrix& m) {
+    for_each_matrix([&](std::size_t i, const Plan::Matrix& m) {
+      const std::span<float> q = q_of(m, own_);
       kernels::orthonormalise(p_of(m), m.shape.rank);
-      kernels::multiply_transposed(m.shape, part(residual, m), p_of(m), q_of(m, own_));
+      kernels::multiply_transposed(m.shape, part(residual, m), p_of(m), q);
+      // As P is orthonormal, |E - P Q^T|^2 = |E|^2 - |Q|^2: no pass over E.
+      left_[i] = incoming_[i].residual - kernels::sum_of_squares(q);
+      if (!half_) return;
+      for (float& value : q) {  // as it is sent
+        const float exact = std::exchange(value, rounded(value));
+        left_[i] += static_cast<double>(exact - value) * (exact - value);
+      }
     });
-    if (half_) std::ranges::transform(own_, own_.begin(), rounded);  // as it is sent
     // Rows of P have at most length 1, so products of smaller numbers than this are finite.
     constexpr float kLargest = std::numeric_limits<float>::max() / (2 * kernels::kMaxRank);
     std::ranges::transform(own_, second_.begin(), [](float q) {
@@ -236,18 +245,16 @@ class PowerSgd : public Compressor {
     report_.sent_energy = whole_.residual + kernels::sum_of_squares(own_);
     kernels::scale(second_, share);
     before_.resize(kept_.size());
-    std::vector<double> waiting(plan_.matrices.size());
-    for_each_matrix([&](std::size_t i, const Plan::Matrix& m) {
+    for_each_matrix([&](std::size_t, const Plan::Matrix& m) {
       const std::span<float> q = q_of(m, second_);
       kept_[m.layer].swap(before_[m.layer]);
       kept_[m.layer].assign(q.begin(), q.end());
       kernels::scale(q, bucket.loss_scale);
       kernels::write_product(m.shape, p_of(m), q, part(bucket.gradient, m));
       kernels::subtract_product(m.shape, p_of(m), q_of(m, own_), part(residual, m));
-      waiting[i] = kernels::sum_of_squares(part(residual, m));
     });
     report_.residual_energy = 0;
-    for (const double energy : waiting) report_.residual_energy += energy;
+    for (const double energy : left_) report_.residual_energy += std::max(0.0, energy);
     for (const Plan::Whole& whole : plan_.wholes) {
       const std::span<float> sum = sent_whole(whole);
       const auto sent = residual.subspan(whole.offset, whole.elements);
@@ -302,6 +309,7 @@ class PowerSgd : public Compressor {
   bool half_ = false;                       // 16 bits travel of a number
   bool delivered_ = false;                  // the last step took something out of the residual
   std::vector<kernels::Accumulated> incoming_;  // by matrix
+  std::vector<double> left_;  // energy that waits, by matrix, once this rank's Q has left
   kernels::Accumulated whole_;
   kernels::Accumulated total_;
   Buffer<float> basis_;
