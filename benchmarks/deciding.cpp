@@ -90,6 +90,8 @@ class Job {
     record.residual_energy = 0.7;
     record.step_seconds = kStep;
     record.compute_seconds = 0.6 * kStep;
+    record.training_seconds = 0.5 * kStep;  // so that processors are modelled too
+    record.exchanging_seconds = 0.1 * kStep;
     record.buckets = kBuckets;
     for (std::size_t b = 0; b < kBuckets; ++b) {
       record.add_bucket(b, {.ready = 0.4 * kStep * static_cast<double>(b) / kBuckets});

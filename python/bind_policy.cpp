@@ -259,6 +259,8 @@ void bind_policy(nb::module_& module) {
       .def_prop_ro("overlap", of_all_ranks(&Record::overlap))
       .def_prop_ro("step_seconds", of_all_ranks(&Record::step_seconds))
       .def_prop_ro("compute_seconds", of_all_ranks(&Record::compute_seconds))
+      .def_prop_ro("training_seconds", of_all_ranks(&Record::training_seconds))
+      .def_prop_ro("exchanging_seconds", of_all_ranks(&Record::exchanging_seconds))
       .def_prop_ro("compress_seconds", of_all_ranks(&Record::compress_seconds))
       .def_prop_ro("wire_seconds", of_all_ranks(&Record::wire_seconds))
       .def_prop_ro("decode_seconds", of_all_ranks(&Record::decode_seconds))

@@ -158,22 +158,27 @@ void bind_session(nb::module_& module) {
       .def(
           "submit",
           [](Session& self, std::uintptr_t address, std::size_t bytes, std::string_view element,
-             float loss_scale, bool last, std::int64_t ready, std::int64_t computed) {
+             float loss_scale, bool last, std::int64_t ready, std::int64_t trained,
+             std::int64_t processed) {
             self.submit({.data = memory(address, bytes),
                          .element = parse_element(element),
                          .loss_scale = loss_scale,
                          .last = last,
                          .ready = ready,
-                         .computed = computed});
+                         .processed = {.training = trained, .all = processed}});
           },
           "address"_a, "bytes"_a, "element"_a = "fp32", "loss_scale"_a = 1.0f, "last"_a = true,
-          "ready"_a = 0, "computed"_a = 0)
+          "ready"_a = 0, "trained"_a = 0, "processed"_a = 0)
       .def(
           "submit_foreign",
-          [](Session& self, bool last, std::int64_t ready, std::int64_t computed) {
-            self.submit({.last = last, .foreign = true, .ready = ready, .computed = computed});
+          [](Session& self, bool last, std::int64_t ready, std::int64_t trained,
+             std::int64_t processed) {
+            self.submit({.last = last,
+                         .foreign = true,
+                         .ready = ready,
+                         .processed = {.training = trained, .all = processed}});
           },
-          "last"_a = true, "ready"_a = 0, "computed"_a = 0)
+          "last"_a = true, "ready"_a = 0, "trained"_a = 0, "processed"_a = 0)
       .def("next",
            [](Session& self) -> std::optional<Issue> {
              const nb::gil_scoped_release others_may_run;  // a bucket is compressed in here

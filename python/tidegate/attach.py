@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _core, own_policy
 from .comm_state import CommState
-from .engine import Engine, Link
+from .engine import FEW_PROCESSORS, Engine, Link
 from .errors import Error
 from .handle import Bucket, Handle, average_densely
 from .micro_batches import MicroBatch, micro_batches
@@ -246,7 +246,7 @@ def _attach(
                 hosts=engine.hosts,
                 own=own,
                 seed=_seed(seed),
-                processors=engine.processors,
+                processors=engine.processors if engine.processors <= FEW_PROCESSORS else 0,
             )
             registered = _register(model)
         except Error as error:

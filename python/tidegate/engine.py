@@ -39,7 +39,7 @@ DTYPES = {
 PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival says little about it
 ASIDES = "asides"  # a group for what ranks tell each other beside the collectives of steps
 ASIDE_BYTES = 512
-ENOUGH_PROCESSORS = 2  # for each rank: training and exchanges do not take them from each other
+FEW_PROCESSORS = 1  # for each rank, or less: training and exchanges take them from each other
 LAST = 19  # a priority
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
@@ -63,7 +63,8 @@ def host_name() -> str:
 
 def processors_of(places: list[tuple[str, list[int]]], rank: int) -> float:
     """How many processors a rank has for itself, from the machines of all ranks and the processors
-    that they may run on: one that several share counts in part."""
+    that they may run on: one that several share counts in part. Other jobs, and quotas of
+    containers, are not known of."""
     machine, mine = places[rank]
     sharing = collections.Counter(
         processor for place, usable in places if place == machine for processor in usable
@@ -73,11 +74,12 @@ def processors_of(places: list[tuple[str, list[int]]], rank: int) -> float:
 
 def _place() -> tuple[str, list[int]]:
     """The machine, whatever network namespace or container this is in, and the processors."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip(), sorted(os.sched_getaffinity(0))
-    except (OSError, AttributeError):  # not on Linux
-        return socket.gethostname(), list(range(os.cpu_count() or 1))
+    machine, processors = socket.gethostname(), list(range(os.cpu_count() or 1))
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        machine = file.read().strip()
+    with contextlib.suppress(AttributeError):  # not on Linux
+        processors = sorted(os.sched_getaffinity(0))
+    return machine, processors
 
 
 def _threads() -> set[int]:
@@ -278,8 +280,7 @@ class Engine:
         met = self.gather_objects((host_name(), _place()))
         names = [name for name, _ in met]
         self.processors = processors_of([place for _, place in met], self.rank)
-        if self.processors < ENOUGH_PROCESSORS:
-            _step_back(_threads() - known_threads)
+        self._calm(known_threads)
         self.hosts = [names.index(name) for name in names]  # a host's first rank names it
         if link is not None:
             self.link = PacedLink(
@@ -315,12 +316,18 @@ class Engine:
             timeout=timedelta(seconds=self.timeout),
         )
 
+    def _calm(self, known: set[int]) -> None:
+        """Threads for arrivals that are not among the known ones."""
+        if self.processors <= FEW_PROCESSORS:
+            _step_back(_threads() - known)
+
     def form_host_groups(self) -> None:
         """One group for the ranks of this host, one for the first ranks of all hosts. Collective:
         all ranks must have agreed on it."""
         ranks = dist.get_process_group_ranks(self.group)
         self._members["host"] = [r for r, h in enumerate(self.hosts) if h == self.hosts[self.rank]]
         self._members["leaders"] = sorted(set(self.hosts))
+        known_threads = _threads()
         for group in ("host", "leaders"):
             # torch names such a group after how many there are on this rank: every rank must form
             # equally many, so a rank that leads nothing forms one with itself.
@@ -334,6 +341,7 @@ class Engine:
                     f"rank {self.rank} of {self.ranks}: the ranks of one host could not form a "
                     f"group within {self.timeout:g} s: {error}; look at the logs of the others",
                 ) from error
+        self._calm(known_threads)
 
     def form_group_of_asides(self) -> None:
         """A group for what ranks tell each other beside the collectives of steps. Collective: all

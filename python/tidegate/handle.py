@@ -69,7 +69,7 @@ class ReadyBucket:
     last: bool
     loss_scale: float
     when: int
-    computed: int  # processor time of training so far, in nanoseconds
+    processed: tuple[int, int]  # processor time so far in nanoseconds: of this thread, of all
     future: torch.futures.Future
     device_buffer: torch.Tensor | None = None  # DDP's own, if it is on a device
     fetched: torch.cuda.Event | None = None  # the event of the copy from there
@@ -153,7 +153,6 @@ class Handle:
         self._scaler = scaler
         self._staging = staging  # for models on a device
         self._names = {id(p): name for name, p in ddp.module.named_parameters()}
-        self._training_threads = torch.get_num_threads()  # an estimate of all of them from one
         self._ids = {name: key for key, name in self._names.items()}
         self._sizes = compressible_sizes(ddp.module)
         self._ddp = weakref.ref(ddp)  # which holds on to this handle
@@ -413,7 +412,8 @@ class Handle:
                 bucket.is_last(),
                 self._loss_scale,
                 time.monotonic_ns(),
-                time.thread_time_ns() * self._training_threads,
+                # With a device, this is not the thread that trains, and processors matter less.
+                (0, 0) if self._staging else (time.thread_time_ns(), time.process_time_ns()),
                 future,
                 on_device,
                 fetched,
@@ -588,7 +588,7 @@ class Handle:
             if ready.rates is not None:
                 self._session.set_learning_rates(ready.rates)
             if is_foreign(ready.buffer):
-                self._session.submit_foreign(ready.last, ready.when, ready.computed)
+                self._session.submit_foreign(ready.last, ready.when, *ready.processed)
                 return
             if ready.layers is not None:
                 self._session.lay_out(index, ready.layers)
@@ -599,7 +599,7 @@ class Handle:
                 ready.loss_scale,
                 ready.last,
                 ready.when,
-                ready.computed,
+                *ready.processed,
             )
 
     def _issue(self) -> None:

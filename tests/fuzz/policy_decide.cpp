@@ -56,6 +56,8 @@ Record plausible_record() {
   record.residual_energy = 0.25;
   record.step_seconds = 0.05;
   record.compute_seconds = 0.03;
+  record.training_seconds = 0.02;
+  record.exchanging_seconds = 0.01;
   record.wire_seconds = 0.02;
   record.record_seconds = 0.001;
   record.bytes_sent = 1e5;

@@ -14,7 +14,7 @@ Price sending(double seconds) { return {.waiting = Seconds(0), .sending = Second
 Price waiting(double seconds) { return {.waiting = Seconds(seconds), .sending = Seconds(0)}; }
 
 double total(const std::vector<BucketTiming>& buckets, double compute, int depth = 2) {
-  return model_step(buckets, Seconds(compute), depth).total.count();
+  return model_step(buckets, {.step = Seconds(compute)}, depth).total.count();
 }
 
 TEST(StepTime, WithoutBucketsIsTheComputation) { EXPECT_DOUBLE_EQ(total({}, 3), 3); }
@@ -29,7 +29,7 @@ TEST(StepTime, HidesTheWireBehindBackward) {
   const std::vector<BucketTiming> buckets = {{Seconds(1), Seconds(0), Seconds(0), {sending(3)}},
                                              {Seconds(4), Seconds(0), Seconds(0), {sending(1)}}};
   EXPECT_DOUBLE_EQ(total(buckets, 4), 5);
-  const StepTime step = model_step(buckets, Seconds(4), 2);
+  const StepTime step = model_step(buckets, {.step = Seconds(4)}, 2);
   EXPECT_DOUBLE_EQ(step.exposed.count(), 1);
   EXPECT_DOUBLE_EQ(step.wire.count(), 4);
 }
@@ -39,23 +39,37 @@ TEST(StepTime, IsNoShorterThanWhatProcessorsNeed) {
   // with exchanges for 2, compressing and decoding included.
   const std::vector<BucketTiming> nothing_to_wait_for = {
       {Seconds(4), Seconds(0.5), Seconds(0.5), {}}};
-  const StepTime step = model_step(nothing_to_wait_for, {Seconds(4), Seconds(6), Seconds(1)}, 2);
+  const StepTime step =
+      model_step(nothing_to_wait_for,
+                 {.step = Seconds(4), .training = Seconds(6), .exchanging = Seconds(1)}, 2);
   EXPECT_DOUBLE_EQ(step.total.count(), 8);
   // Processors to spare change nothing.
   EXPECT_DOUBLE_EQ(
-      model_step(nothing_to_wait_for, {Seconds(4), Seconds(2), Seconds(1)}, 2).total.count(), 5);
+      model_step(nothing_to_wait_for,
+                 {.step = Seconds(4), .training = Seconds(2), .exchanging = Seconds(1)}, 2)
+          .total.count(),
+      5);
 }
 
 TEST(StepTime, HidesSomeWaitingBehindWhatOthersCompute) {
   const auto with_wire = [](double seconds) {
     const std::vector<BucketTiming> buckets = {
         {Seconds(4), Seconds(0), Seconds(0), {sending(seconds)}}};
-    return model_step(buckets, {Seconds(4), Seconds(4), Seconds(2)}, 2).total.count();
+    return model_step(buckets,
+                      {.step = Seconds(4), .training = Seconds(4), .exchanging = Seconds(2)}, 2)
+        .total.count();
   };
   EXPECT_DOUBLE_EQ(with_wire(0), 6);
   EXPECT_GT(with_wire(2), 6.5);
   EXPECT_LT(with_wire(2), 7.5);         // 8 would be one after the other
   EXPECT_NEAR(with_wire(100), 104, 1);  // exchanges compute while the wire is busy
+}
+
+TEST(StepTime, OfNumbersThatNobodyMeasuresIsStillATime) {
+  const std::vector<BucketTiming> buckets = {{Seconds(0), Seconds(0), Seconds(0), {sending(1)}},
+                                             {Seconds(1), Seconds(0), Seconds(0), {sending(1)}}};
+  const Computing odd{.step = Seconds(1e-300), .training = Seconds(1e300)};
+  EXPECT_GE(model_step(buckets, odd, 2).total.count(), 1e300);
 }
 
 TEST(StepTime, QueuesBucketsOnOneWire) {
@@ -96,15 +110,16 @@ std::vector<BucketTiming> far_apart(Price round) {
 TEST(BestDepth, DoesNotLetTheWireWaitForABucketThatIsLongInComing) {
   // Deep, the second round of the first bucket waits for the first one of the second bucket.
   EXPECT_DOUBLE_EQ(total(far_apart(sending(3)), 10), 19);
-  EXPECT_DOUBLE_EQ(model_best_step(far_apart(sending(3)), Seconds(10), 2).total.count(), 16);
-  EXPECT_EQ(best_depth(far_apart(sending(3)), Seconds(10), 2), 1);
+  EXPECT_DOUBLE_EQ(model_best_step(far_apart(sending(3)), {.step = Seconds(10)}, 2).total.count(),
+                   16);
+  EXPECT_EQ(best_depth(far_apart(sending(3)), {.step = Seconds(10)}, 2), 1);
 }
 
 TEST(BestDepth, FillsTheTimeBetweenTwoRoundsWhereBucketsQueue) {
   const std::vector<BucketTiming> buckets(
       2, {Seconds(0), Seconds(0), Seconds(0), {waiting(1), waiting(1)}});
-  EXPECT_DOUBLE_EQ(model_best_step(buckets, Seconds(0), 2).total.count(), 2);
-  EXPECT_EQ(best_depth(buckets, Seconds(0), 2), 2);
+  EXPECT_DOUBLE_EQ(model_best_step(buckets, {.step = Seconds(0)}, 2).total.count(), 2);
+  EXPECT_EQ(best_depth(buckets, {.step = Seconds(0)}, 2), 2);
 }
 
 TEST(BestDepth, IsAsDeepAsItMayWhereThatMakesLittleDifference) {
@@ -113,10 +128,10 @@ TEST(BestDepth, IsAsDeepAsItMayWhereThatMakesLittleDifference) {
   const std::vector<BucketTiming> busy = {{Seconds(0), Seconds(0), Seconds(0), rounds},
                                           {Seconds(10.6), Seconds(0), Seconds(0), rounds}};
   ASSERT_LT(total(busy, 10.6, 1), total(busy, 10.6, 2));
-  EXPECT_EQ(best_depth(busy, Seconds(10.6), 2), 2);
-  EXPECT_EQ(best_depth(far_apart(sending(0)), Seconds(10), 2), 2);
-  EXPECT_EQ(best_depth({}, Seconds(10), 2), 2);
-  EXPECT_EQ(best_depth(far_apart(sending(3)), Seconds(10), 1), 1);
+  EXPECT_EQ(best_depth(busy, {.step = Seconds(10.6)}, 2), 2);
+  EXPECT_EQ(best_depth(far_apart(sending(0)), {.step = Seconds(10)}, 2), 2);
+  EXPECT_EQ(best_depth({}, {.step = Seconds(10)}, 2), 2);
+  EXPECT_EQ(best_depth(far_apart(sending(3)), {.step = Seconds(10)}, 1), 1);
 }
 
 RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
@@ -136,7 +151,7 @@ RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
       everything += price.total();
     }
   }
-  const StepTime step = model_step(buckets, ready, *rc::gen::inRange(1, 4));
+  const StepTime step = model_step(buckets, {.step = ready}, *rc::gen::inRange(1, 4));
   RC_ASSERT(step.total >= ready);
   RC_ASSERT(step.total.count() >= busy.count() - 1e-9);
   RC_ASSERT(step.total.count() <= (ready + everything).count() + 1e-9);
@@ -149,8 +164,15 @@ RC_GTEST_PROP(StepTime, IsBoundedByItsParts, ()) {
     bucket.compress = bucket.decode = Seconds(0);
     for (Price& price : bucket.rounds) price.sending *= 2;
   }
-  RC_ASSERT(model_step(slower, ready, 2).total.count() >=
-            model_step(buckets, ready, 2).total.count() - 1e-9);
+  RC_ASSERT(model_step(slower, {.step = ready}, 2).total.count() >=
+            model_step(buckets, {.step = ready}, 2).total.count() - 1e-9);
+  // Processors that are short never make it shorter, and leave the rest as it is.
+  const Computing crowded{.step = ready, .training = some(), .exchanging = some()};
+  const Seconds more = model_step(buckets, crowded, 2).total;
+  RC_ASSERT(more >= model_step(buckets, {.step = ready}, 2).total);
+  RC_ASSERT(crowded.training == Seconds(0) ||
+            more.count() >= (crowded.training + crowded.exchanging).count() - 1e-9);
+  RC_ASSERT(model_step(slower, crowded, 2).total.count() >= more.count() - 1e-9);
 }
 
 TEST(AssumedReady, IsAThirdForwardAndThenByElements) {

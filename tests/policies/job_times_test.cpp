@@ -64,7 +64,10 @@ Statistics with_processors(double training, double exchanging, float compress) {
   Statistics statistics = step_of({4, 4}, {0, 1}, compress);
   statistics.ranks[0].training_seconds = 0.5 * training;
   statistics.ranks[1].training_seconds = 1.5 * training;
-  for (Record& record : statistics.ranks) record.exchanging_seconds = exchanging;
+  for (Record& record : statistics.ranks) {
+    record.exchanging_seconds = exchanging;
+    record.compress_seconds = 2.0 * static_cast<double>(compress);
+  }
   return statistics;
 }
 
@@ -74,6 +77,15 @@ TEST(JobTimes, AverageProcessorTimeOverRanksAndLeaveCompressingOut) {
   EXPECT_EQ(times.computing().step, Seconds(4));
   EXPECT_EQ(times.computing().training, Seconds(2));
   EXPECT_EQ(times.computing().exchanging, Seconds(2.5));  // two buckets
+}
+
+TEST(JobTimes, KnowNothingOfProcessorsUnlessAllRanksDo) {
+  Statistics step = with_processors(2, 3, 0);
+  step.ranks[1].training_seconds = 0;
+  JobTimes times;
+  times.observe(step);
+  EXPECT_EQ(times.computing().training, Seconds(0));
+  EXPECT_EQ(times.computing().exchanging, Seconds(0));
 }
 
 TEST(JobTimes, OfOldCheckpointsKnowNothingOfProcessors) {

@@ -105,7 +105,7 @@ class PretendedJob {
       step.bytes_sent += exchange.bytes_sent;
       timings.push_back(exchange.timing);
     }
-    step.took = model_best_step(timings, compute, 2).total * slower(step.choices.back());
+    step.took = model_best_step(timings, {.step = compute}, 2).total * slower(step.choices.back());
   }
 
   void tell(const Step& step) {

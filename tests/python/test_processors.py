@@ -2,11 +2,14 @@
 """How many processors a rank has for itself, and what follows from it."""
 
 import os
+import time
 
 import pytest
 import torch.distributed as dist
-from ranks import run_ranks
+from ranks import results, run_ranks
+from training import batches, mlp, sgd, train, wrap
 
+import tidegate
 from tidegate import engine
 from tidegate.engine import processors_of
 
@@ -57,7 +60,7 @@ def test_arrivals_go_last_where_processors_are_short():
 
 
 def thread_with_processors_to_spare(rank, ranks):
-    engine.ENOUGH_PROCESSORS = 0
+    engine.FEW_PROCESSORS = 0
     return thread_of_an_engine(rank, ranks, [])
 
 
@@ -65,3 +68,31 @@ def test_arrivals_go_with_all_others_where_there_are_enough():
     [outcome] = run_ranks(thread_with_processors_to_spare, 1)
     _, before, after = outcome.result
     assert after == [*before, 0]
+
+
+def processor_time_of_a_job(rank, ranks, processor):
+    os.sched_setaffinity(0, {processor})
+    told = []
+
+    def listen(question):
+        if question.fresh:
+            told.append((question.training_seconds, question.exchanging_seconds))
+        return "topk", 0.1
+
+    model = wrap(mlp())
+    handle = tidegate.attach(model, sgd(model), policy=listen, timeout=30)
+    began = time.process_time()
+    train(model, sgd(model), batches(rank, 30))
+    handle.detach()
+    return told, time.process_time() - began
+
+
+def test_a_job_counts_processor_time_where_ranks_share_processors():
+    processor = sorted(os.sched_getaffinity(0))[0]
+    (told, mine), (told_there, theirs) = results(processor_time_of_a_job, 2, processor)
+    assert told == told_there, "all ranks are told the same"
+    known = [each for each in told if min(each[0]) > 0]
+    assert len(known) > 3
+    for rank, processed in ((0, mine), (1, theirs)):
+        counted = [training[rank] + exchanging[rank] for training, exchanging in known]
+        assert 0 < sum(counted) < processed / 0.5  # of a processor for each

@@ -61,7 +61,7 @@ TEST(ModelledJob, TakesWhatTheModelOfAStepSays) {
     const Round round{Collective::all_reduce, 4 * kElements[b]};
     buckets[b] = {ready[b], Seconds(0), Seconds(0), {price(round, network)}};
   }
-  const double expected = model_step(buckets, compute, 2).total.count();
+  const double expected = model_step(buckets, {.step = compute}, 2).total.count();
   // Preparing and finishing dense buckets takes some microseconds, which are measured.
   EXPECT_NEAR(step.total.count(), expected, 5e-3);
   EXPECT_GE(step.total.count(), expected - 1e-9);

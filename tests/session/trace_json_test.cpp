@@ -47,8 +47,9 @@ Record any_record(std::uint64_t seed) {
   for (double* each :
        {&record.gradient_energy, &record.sent_energy, &record.residual_energy,
         &record.weaker_energy, &record.overlap, &record.step_seconds, &record.compute_seconds,
-        &record.compress_seconds, &record.wire_seconds, &record.decode_seconds,
-        &record.record_seconds, &record.bytes_sent, &record.learning_rate}) {
+        &record.training_seconds, &record.exchanging_seconds, &record.compress_seconds,
+        &record.wire_seconds, &record.decode_seconds, &record.record_seconds, &record.bytes_sent,
+        &record.learning_rate}) {
     *each = numbers.wide();
   }
   record.finite = 0;

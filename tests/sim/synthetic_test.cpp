@@ -191,10 +191,10 @@ TEST(Synthetic, TakesTheTimeOfTheModelOfAStepIfThereIsNoNoise) {
     }
     Watching policy(make_choice("dense", 1, route));
     const std::vector<double> seconds = simulate(job, policy).step_seconds;
-    EXPECT_NEAR(seconds[0], model_step(buckets, Seconds(0.08), 2).total.count(), 1e-9);
+    EXPECT_NEAR(seconds[0], model_step(buckets, {.step = Seconds(0.08)}, 2).total.count(), 1e-9);
     // The records of the first step are on the wire when the second begins.
     buckets.insert(buckets.begin(), {.rounds = {price(records_round(), network)}});
-    EXPECT_NEAR(seconds[1], model_step(buckets, Seconds(0.08), 2).total.count(), 1e-9);
+    EXPECT_NEAR(seconds[1], model_step(buckets, {.step = Seconds(0.08)}, 2).total.count(), 1e-9);
   }
 }
 

@@ -10,8 +10,7 @@ namespace tidegate {
 // Nanoseconds on a monotonic clock.
 using Clock = std::function<std::int64_t()>;
 std::int64_t monotonic_nanoseconds();
-// That the calling thread, or all threads, have computed; waiting does not count.
+// That the calling thread has computed; waiting does not count.
 std::int64_t computed_by_this_thread();
-std::int64_t computed_by_this_process();
 
 }  // namespace tidegate

@@ -206,7 +206,7 @@ class PowerSgd : public Compressor {
   void project(std::span<const float> residual, bool finite) {
     own_.resize(plan_.second);
     second_.resize(plan_.second);
-    left_.assign(plan_.matrices.size(), 0);
+    waiting_energies_.assign(plan_.matrices.size(), 0);
     if (!finite) {
       std::ranges::fill(second_, 0.0f);
       return;
@@ -216,11 +216,11 @@ class PowerSgd : public Compressor {
       kernels::orthonormalise(p_of(m), m.shape.rank);
       kernels::multiply_transposed(m.shape, part(residual, m), p_of(m), q);
       // As P is orthonormal, |E - P Q^T|^2 = |E|^2 - |Q|^2: no pass over E.
-      left_[i] = incoming_[i].residual - kernels::sum_of_squares(q);
+      waiting_energies_[i] = incoming_[i].residual - kernels::sum_of_squares(q);
       if (!half_) return;
       for (float& value : q) {  // as it is sent
         const float exact = std::exchange(value, rounded(value));
-        left_[i] += static_cast<double>(exact - value) * (exact - value);
+        waiting_energies_[i] += static_cast<double>(exact - value) * (exact - value);
       }
     });
     // Rows of P have at most length 1, so products of smaller numbers than this are finite.
@@ -254,7 +254,7 @@ class PowerSgd : public Compressor {
       kernels::subtract_product(m.shape, p_of(m), q_of(m, own_), part(residual, m));
     });
     report_.residual_energy = 0;
-    for (const double energy : left_) report_.residual_energy += std::max(0.0, energy);
+    for (const double energy : waiting_energies_) report_.residual_energy += std::max(0.0, energy);
     for (const Plan::Whole& whole : plan_.wholes) {
       const std::span<float> sum = sent_whole(whole);
       const auto sent = residual.subspan(whole.offset, whole.elements);
@@ -309,7 +309,7 @@ class PowerSgd : public Compressor {
   bool half_ = false;                       // 16 bits travel of a number
   bool delivered_ = false;                  // the last step took something out of the residual
   std::vector<kernels::Accumulated> incoming_;  // by matrix
-  std::vector<double> left_;  // energy that waits, by matrix, once this rank's Q has left
+  std::vector<double> waiting_energies_;        // by matrix, once this rank's Q has left
   kernels::Accumulated whole_;
   kernels::Accumulated total_;
   Buffer<float> basis_;

@@ -11,11 +11,13 @@ namespace tidegate {
 namespace {
 
 constexpr double kForwardShare = 1.0 / 3;
-// How far waiting hides what exchanges compute, where ranks share processors: 1 = not at all,
-// infinite = entirely. While one rank waits another computes, but none can go on without the last.
-// Of 14 exchanges (docs/BENCHMARKS.md, modelled steps) 1 gives up to 26 % too much and 2 up to 15 %
-// too little.
-constexpr double kOverlap = 1.5;
+// How far waiting and what exchanges compute come one after the other, where ranks share
+// processors: 0 = like two legs of a right angle, 2 = entirely. While one rank waits another
+// computes, but none can go on without the last. A fit, to 14 exchanges of one model: docs/
+// BENCHMARKS.md has its errors.
+constexpr double kApart = 0.5;
+// Of ready times: more than anybody measures, and finite.
+constexpr double kMostFactor = 1e3;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
 
 struct Flying {
@@ -92,12 +94,14 @@ Seconds with_shared_processors(std::span<const BucketTiming> buckets, const Comp
                                int depth) {
   Seconds work = computing.exchanging;
   for (const BucketTiming& bucket : buckets) work += bucket.compress + bucket.decode;
-  const double factor = computing.step > Seconds(0) ? computing.training / computing.step : 1.0;
-  const Seconds waiting = model_exchanges(buckets, computing.training, depth,
-                                          {.with_codec = false, .ready_factor = factor})
-                              .exposed;
-  const double both = std::pow(work.count(), kOverlap) + std::pow(waiting.count(), kOverlap);
-  return computing.training + Seconds(std::pow(both, 1 / kOverlap));
+  const double factor =
+      computing.step > Seconds(0) ? std::min(computing.training / computing.step, kMostFactor) : 1;
+  const Seconds waits = model_exchanges(buckets, computing.training, depth,
+                                        {.with_codec = false, .ready_factor = factor})
+                            .exposed;
+  const double a = work.count();
+  const double b = waits.count();
+  return computing.training + Seconds(std::sqrt(a * a + b * b + kApart * a * b));
 }
 
 }  // namespace

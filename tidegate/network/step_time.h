@@ -22,22 +22,20 @@ struct BucketTiming {
 
 // What a step computes.
 struct Computing {
-  // Whoever knows nothing of processors gives a time alone.
-  Computing(Seconds step) : step(step) {}  // NOLINT(google-explicit-constructor)
-  Computing(Seconds step, Seconds training, Seconds exchanging)
-      : step(step), training(training), exchanging(exchanging) {}
-
-  Seconds step;  // without any exchange: forward, backward and optimiser, by the clock
-  // Processor time of one rank, divided by the processors it has for itself: of training, and of
-  // exchanges beside compressing and decoding. 0 = unknown.
+  Seconds step{0};  // without any exchange: forward, backward and optimiser, by the clock
+  // Where ranks share processors: processor time of one rank, divided by the processors it has for
+  // itself. 0 = there are enough, or nobody knows.
   Seconds training{0};
+  // Beside compressing and decoding, by the choices in use: what others would take of it, most of
+  // all those that send much more, is not known.
   Seconds exchanging{0};
 };
 
 struct StepTime {
   Seconds total{0};
-  Seconds exposed{0};  // of it, what was spent waiting for buckets after the last was ready
-  Seconds wire{0};     // during which bytes were on the wire
+  // Of it, what was spent waiting for buckets after the last was ready, and for processors.
+  Seconds exposed{0};
+  Seconds wire{0};  // during which bytes were on the wire
 };
 
 StepTime model_step(std::span<const BucketTiming> buckets, const Computing& computing, int depth);

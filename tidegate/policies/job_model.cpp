@@ -19,7 +19,7 @@ std::size_t group_size(std::size_t first, std::size_t all) {
 }  // namespace
 
 JobModel::JobModel(const Situation& now)
-    : now_(now), computing_(now.times ? now.times->computing() : Computing(Seconds(0))) {
+    : now_(now), computing_(now.times ? now.times->computing() : Computing()) {
   std::vector<std::size_t> elements;
   for (const Shape& shape : now.buckets) elements.push_back(shape.elements);
   const std::vector<JobTimes::Slot> slots =

@@ -37,7 +37,7 @@ class StepCurve {
     bool one_of_several;  // rounds of its bucket
   };
 
-  Computing computing_{Seconds(0)};
+  Computing computing_;
   int most_depth_ = 1;
   double bytes_sent_ = 0;
   Seconds sending_{0};

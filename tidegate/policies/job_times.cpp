@@ -10,10 +10,15 @@ namespace tidegate {
 void JobTimes::observe(const Statistics& statistics) {
   Step step;
   const auto ranks = static_cast<double>(statistics.ranks.size());
+  bool all_tell = true;  // of processors
   for (const Record& record : statistics.ranks) {
     step.compute = std::max(step.compute, record.compute_seconds);
+    // Where processors are short, what a thread computes takes as much longer by the clock as there
+    // are ranks to a processor, which is what its processor time was divided by.
+    const double codec = record.compress_seconds + record.decode_seconds;
     step.training += record.training_seconds / ranks;
-    step.exchanging += record.exchanging_seconds / ranks;
+    step.exchanging += std::max(0.0, record.exchanging_seconds - codec) / ranks;
+    all_tell = all_tell && record.training_seconds > 0;
     step.slots.resize(std::min<std::size_t>(record.buckets, Record::kSlots));
     for (std::size_t i = 0; i < step.slots.size(); ++i) {
       const auto slowest = [](Seconds& known, float seconds) {
@@ -28,6 +33,7 @@ void JobTimes::observe(const Statistics& statistics) {
     }
   }
   if (!(step.compute > 0)) return;  // of the first step of all
+  if (!all_tell) step.training = step.exchanging = 0;
   if (!past_.empty() && past_.back().slots.size() != step.slots.size()) past_.clear();
   past_.push_back(std::move(step));
   if (past_.size() > kPast) past_.pop_front();
@@ -82,11 +88,9 @@ Seconds JobTimes::middle(double Step::*member) const {
 Seconds JobTimes::compute() const { return middle(&Step::compute); }
 
 Computing JobTimes::computing() const {
-  Seconds exchanging = middle(&Step::exchanging);
-  // Where processors are short, what a thread computes takes as much longer by the clock as there
-  // are ranks to a processor, which is what its processor time was divided by.
-  for (const Slot& slot : slots()) exchanging -= slot.compress + slot.decode;
-  return {compute(), middle(&Step::training), std::max(Seconds(0), exchanging)};
+  return {.step = compute(),
+          .training = middle(&Step::training),
+          .exchanging = middle(&Step::exchanging)};
 }
 
 std::vector<JobTimes::Slot> JobTimes::slots() const {

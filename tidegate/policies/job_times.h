@@ -2,7 +2,8 @@
 // What the steps of the running job are made of, from agreed records: medians over the last of
 // them, so that a hiccup of one rank or step does not count; of the ranks the slowest, because all
 // wait for it, of their times on the wire the shortest, because the others have waited, and of
-// their processor time the mean, because those that share processors share it.
+// their processor time the mean, because ranks that share processors take turns. That machines are
+// alike is assumed there.
 #pragma once
 
 #include <deque>
@@ -51,7 +52,7 @@ class JobTimes {
   struct Step {
     double compute = 0;
     double training = 0;
-    double exchanging = 0;
+    double exchanging = 0;    // beside compressing and decoding
     std::vector<Slot> slots;  // ready counts from the first
   };
   std::deque<Step> past_;

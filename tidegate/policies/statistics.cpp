@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tidegate/policies/statistics.h"
 
+#include <cmath>
 #include <cstdint>
 
 #include "tidegate/base/error.h"
@@ -22,6 +23,9 @@ void check_record(const Record& record, int rank) {
   const auto check = [&](auto number, const char* what) {
     if (number < 0) refuse(number, what);
   };
+  const auto check_finite = [&](double number, const char* what) {
+    if (!(number >= 0 && std::isfinite(number))) refuse(number, what);
+  };
   const auto check_count = [&](std::uint64_t number, std::uint64_t most, const char* what) {
     if (number > most) refuse(number, what);
   };
@@ -34,8 +38,8 @@ void check_record(const Record& record, int rank) {
   check(record.weaker_energy, "weaker energy");
   check(record.step_seconds, "seconds of a step");
   check(record.compute_seconds, "seconds of computing");
-  check(record.training_seconds, "seconds of training");
-  check(record.exchanging_seconds, "seconds of exchanging");
+  check_finite(record.training_seconds, "seconds of training");
+  check_finite(record.exchanging_seconds, "seconds of exchanging");
   check(record.compress_seconds, "seconds of compressing");
   check(record.wire_seconds, "seconds on the wire");
   check(record.decode_seconds, "seconds of decoding");

@@ -25,9 +25,12 @@ struct ReadyBucket {
   bool last = false;       // of its step
   bool foreign = false;    // `data` is empty: the driver averages it by its own means
   std::int64_t ready = 0;  // when, on the session's clock
-  // Nanoseconds of processor time for which the threads that train have computed so far; 0 =
-  // unknown.
-  std::int64_t computed = 0;
+  // Then, in nanoseconds of processor time: of the thread that computes gradients, and of all
+  // threads of the process. 0 = unknown.
+  struct Processed {
+    std::int64_t training = 0;
+    std::int64_t all = 0;
+  } processed;
 };
 
 class BucketAverage {

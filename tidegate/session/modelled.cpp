@@ -44,7 +44,7 @@ StepTime ModelledJob::finish_step(const Network& network, Seconds compute) {
   });
   // What the sessions see of it.
   const int depth = sessions_.front()->depth();
-  const StepTime seen = model_step(buckets, compute, depth);
+  const StepTime seen = model_step(buckets, {.step = compute}, depth);
   for (Session* session : sessions_) session->set_exposed(seen.exposed);
   clock_->advance(seen.total);
 
@@ -59,7 +59,7 @@ StepTime ModelledJob::finish_step(const Network& network, Seconds compute) {
     buckets[b].compress = Seconds(median(compress));
     buckets[b].decode = Seconds(median(decode));
   }
-  return model_step(buckets, compute, depth);
+  return model_step(buckets, {.step = compute}, depth);
 }
 
 }  // namespace tidegate

@@ -278,7 +278,7 @@ std::optional<double> Session::expected_seconds(const Round& round) const {
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
 
-void Session::begin_step(std::int64_t ready, std::int64_t computed) {
+void Session::begin_step(std::int64_t when, const ReadyBucket& first) {
   tell_step();
   turn_trace_over();
   step_buckets_.clear();
@@ -286,11 +286,11 @@ void Session::begin_step(std::int64_t ready, std::int64_t computed) {
   figures_ = {};
   figures_.step = step_;
   figures_.record.step = step_;
-  figures_.record.step_seconds = step_began_ ? seconds(ready - *step_began_) : 0;
+  figures_.record.step_seconds = step_began_ ? seconds(when - *step_began_) : 0;
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
-  count_processors(computed);
-  step_began_ = ready;
+  note_processor_time(first.processed);
+  step_began_ = when;
   trace_budget_.earn(figures_.record.step_seconds);
   agreed_ = statistics_.begin_step(step_);
   learn();
@@ -304,19 +304,17 @@ void Session::begin_step(std::int64_t ready, std::int64_t computed) {
   });
 }
 
-// Since the step before, and for the record of this one.
-void Session::count_processors(std::int64_t computed) {
-  if (!(settings_.processors > 0) || computed == 0) return;
-  const std::int64_t processed = settings_.processor_clock();
-  const bool known = step_began_ && computed_ > 0 && computed >= computed_;
-  if (known) {
-    const double all = seconds(processed - processed_) / settings_.processors;
-    const double training = std::min(all, seconds(computed - computed_) / settings_.processors);
-    figures_.record.training_seconds = training;
-    figures_.record.exchanging_seconds = all - training;
-  }
-  computed_ = computed;
-  processed_ = processed;
+// Since the step before, for the record of this one.
+void Session::note_processor_time(const ReadyBucket::Processed& now) {
+  const ReadyBucket::Processed before = std::exchange(processed_, now);
+  const bool known = settings_.processors > 0 && step_began_ && before.training > 0 &&
+                     now.training > before.training && now.all > before.all;
+  if (!known) return;  // another thread computes, for example
+  const double all = seconds(now.all - before.all) / settings_.processors;
+  const double training =
+      std::min(all, seconds(now.training - before.training) / settings_.processors);
+  figures_.record.training_seconds = training;
+  figures_.record.exchanging_seconds = all - training;
 }
 
 // From records that have become old enough: the same on all ranks, in the same step.
@@ -397,7 +395,7 @@ void Session::sum_up() {
 
 void Session::admit(const ReadyBucket& ready) {
   const std::int64_t when = ready.ready > 0 ? ready.ready : settings_.clock();
-  if (!pipeline_) begin_step(when, ready.computed);
+  if (!pipeline_) begin_step(when, ready);
   last_ready_ = when;
   const int index = static_cast<int>(figures_.buckets.size());
   BucketAverage& bucket = bucket_at(index);

@@ -48,7 +48,8 @@ struct Settings {
   std::vector<std::string> exclude;  // glob patterns of layer names that stay dense
   std::vector<int> hosts;            // of each rank, as any numbers; empty = all apart
   int depth = 2;  // most buckets in flight with rounds still to come; see Session::depth()
-  // That this rank has for itself: where ranks share some, a part of them. 0 = unknown.
+  // That this rank has for itself if ranks share some, at most one; this may differ from rank to
+  // rank. 0 = it has more, or nobody knows.
   double processors = 0;
   int threads = 1;         // that compress, with the one that drives the session
   std::uint64_t seed = 0;  // of the random numbers that methods draw
@@ -60,7 +61,6 @@ struct Settings {
   // reader has to know. Empty = never.
   std::function<bool()> turn_trace_over;
   Clock clock = monotonic_nanoseconds;
-  Clock processor_clock = computed_by_this_process;
   Clock work_clock;   // what compressing and decoding takes is read from this one; empty = clock
   Clock trace_clock;  // and from this what writing the trace takes; empty = clock
 };
@@ -196,8 +196,8 @@ class Session {
   bool may_be_brief() const;
   template <typename Write>
   double timed(Write write) const;
-  void begin_step(std::int64_t ready, std::int64_t computed);
-  void count_processors(std::int64_t computed);
+  void begin_step(std::int64_t when, const ReadyBucket& first);
+  void note_processor_time(const ReadyBucket::Processed& now);
   void finish_step();
   std::optional<double> expected_seconds(const Round& round) const;
   void learn();
@@ -265,9 +265,7 @@ class Session {
   StepFigures figures_;
   SharedWire wire_;
   std::optional<std::int64_t> step_began_;  // none = what lies before is no step
-  // Processor time until then: of the threads that train, and of all.
-  std::int64_t computed_ = 0;
-  std::int64_t processed_ = 0;
+  ReadyBucket::Processed processed_;        // until then
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;

@@ -66,7 +66,7 @@ StepTime StepModel::at(double rate_factor) const {
   for (BucketTiming& bucket : scaled) {
     for (Price& round : bucket.rounds) round.sending /= rate_factor;
   }
-  return model_best_step(scaled, compute_, depth_);
+  return model_best_step(scaled, {.step = compute_}, depth_);
 }
 
 RateSweep::RateSweep(const StepModel& model, double rate) : model_(model), rate_(rate) {

@@ -111,7 +111,7 @@ class Simulation {
       account(buckets_[i], energy, record);
     }
     if (priced_well(step)) ++outcome_.steps_priced_well;
-    const StepTime time = model_step(timings, slowest, depth_);
+    const StepTime time = model_step(timings, {.step = slowest}, depth_);
     record.wire_seconds = time.wire.count();
     if (records_.due(step)) contribute(std::move(record), computing, slowest.count());
     outcome_.step_seconds.push_back(time.total.count());
