@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch.distributed as dist
-from ranks import results, run_ranks
+from ranks import results
 from training import batches, mlp, sgd, train, wrap
 
 import tidegate
@@ -52,8 +52,7 @@ def thread_of_an_engine(rank, ranks, bound_to):
 
 def test_arrivals_go_last_where_processors_are_short():
     usable = sorted(os.sched_getaffinity(0))
-    for outcome in run_ranks(thread_of_an_engine, 2, [usable[0], usable[0]]):
-        processors, before, after = outcome.result
+    for processors, before, after in results(thread_of_an_engine, 2, [usable[0], usable[0]]):
         assert processors == 0.5
         assert set(before) == {0}
         assert after == [*before, engine.LAST]  # the others are not ours
@@ -65,9 +64,9 @@ def thread_with_processors_to_spare(rank, ranks):
 
 
 def test_arrivals_go_with_all_others_where_there_are_enough():
-    [outcome] = run_ranks(thread_with_processors_to_spare, 1)
-    _, before, after = outcome.result
-    assert after == [*before, 0]
+    # Two ranks: a thread has its name when it has connected them.
+    for _, before, after in results(thread_with_processors_to_spare, 2):
+        assert after == [*before, 0]
 
 
 def processor_time_of_a_job(rank, ranks, processor):
@@ -75,14 +74,14 @@ def processor_time_of_a_job(rank, ranks, processor):
     told = []
 
     def listen(question):
-        if question.fresh:
+        if question.fresh and question.bucket == 0:
             told.append((question.training_seconds, question.exchanging_seconds))
         return "topk", 0.1
 
     model = wrap(mlp())
     handle = tidegate.attach(model, sgd(model), policy=listen, timeout=30)
     began = time.process_time()
-    train(model, sgd(model), batches(rank, 30))
+    train(model, sgd(model), batches(rank, 60))
     handle.detach()
     return told, time.process_time() - began
 
@@ -92,7 +91,7 @@ def test_a_job_counts_processor_time_where_ranks_share_processors():
     (told, mine), (told_there, theirs) = results(processor_time_of_a_job, 2, processor)
     assert told == told_there, "all ranks are told the same"
     known = [each for each in told if min(each[0]) > 0]
-    assert len(known) > 3
+    assert known
     for rank, processed in ((0, mine), (1, theirs)):
         counted = [training[rank] + exchanging[rank] for training, exchanging in known]
         assert 0 < sum(counted) < processed / 0.5  # of a processor for each
