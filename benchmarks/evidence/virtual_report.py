@@ -290,7 +290,8 @@ C2 are stretched over the steps of a run, about 35 times shorter than in their p
 policy has few steps to notice a change.
 
 **As good as dense** is a mean over seeds that is no worse than dense's by more than the standard
-deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing;
+deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing,
+on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
 `bf16` go by the engine's all-reduce or a tree, whichever is faster. With {MANY} ranks there is
 one seed, a short list of static choices, and the noise is that of 16 ranks. Where dense has one
