@@ -279,7 +279,8 @@ def accordion_plot(runs: Runs) -> Plot:
                     axes.errorbar([mb], [accuracy], yerr=spread, fmt="D", capsize=3, label=name)
             if "dense" in found:
                 axes.axhline(found["dense"][1], color="#808080", linestyle="--", label="dense")
-            axes.set_xscale("log")
+            if static:  # a logarithmic axis must have something on it
+                axes.set_xscale("log")
             axes.set_xlabel("MB sent per rank")
             axes.set_ylabel("accuracy (%)")
             axes.set_title(title)
