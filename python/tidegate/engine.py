@@ -40,7 +40,7 @@ PROMPT = 0.1  # of what a collective took: noticed later than this, an arrival s
 ASIDES = "asides"  # a group for what ranks tell each other beside the collectives of steps
 ASIDE_BYTES = 512
 FEW_PROCESSORS = 1  # for each rank, or less: training and exchanges take them from each other
-LAST = 19  # a priority
+LOWEST_PRIORITY = 19
 STEP_OF_WAIT = 0.2  # seconds; how soon a waiting thread notices that it should stop
 
 # How often the ranks of a process group have met to attach something: the same on all of them.
@@ -96,7 +96,7 @@ def _step_back(threads: set[int]) -> None:
     for thread in threads:
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
             if file.read().strip() == "gloo_tcp_loop":
-                os.setpriority(os.PRIO_PROCESS, thread, LAST)
+                os.setpriority(os.PRIO_PROCESS, thread, LOWEST_PRIORITY)
 
 
 def tensor_at(address: int, nbytes: int, dtype: torch.dtype = torch.uint8) -> torch.Tensor:

@@ -55,7 +55,7 @@ def test_arrivals_go_last_where_processors_are_short():
     for processors, before, after in results(thread_of_an_engine, 2, [usable[0], usable[0]]):
         assert processors == 0.5
         assert set(before) == {0}
-        assert after == [*before, engine.LAST]  # the others are not ours
+        assert after == [*before, engine.LOWEST_PRIORITY]  # the others are not ours
 
 
 def thread_with_processors_to_spare(rank, ranks):
