@@ -12,11 +12,13 @@ Statistics statistics_of(std::vector<Record> records) {
   return {.step = 0, .ranks = std::move(records)};
 }
 
+// Nobody waits for a round that takes no longer than a step: what goes beyond it is what it costs.
 TEST(PeriodAfter, KeepsTheRoundBelowItsShareOfTheSteps) {
-  const auto period = [](double round, double step) {
+  const auto period = [](double late, double step) {
     return period_after(
-        statistics_of({{.step_seconds = step, .record_seconds = round, .compressed = 1}}));
+        statistics_of({{.step_seconds = step, .record_seconds = step + late, .compressed = 1}}));
   };
+  EXPECT_EQ(period(0, 0.1), 1);
   EXPECT_EQ(period(0.001, 1.0), 1);
   EXPECT_EQ(period(0.005, 1.0), 1);
   EXPECT_EQ(period(0.010, 0.1), 20);
@@ -36,26 +38,44 @@ TEST(PeriodAfter, IsNeverLongerThanTheLongest) {
 
 TEST(PeriodAfter, IsShorterIfSomebodyWaitsForIt) {
   const auto costs = [](double seconds) {
-    return statistics_of({{.step_seconds = 0.1, .record_seconds = seconds, .compressed = 1}});
+    return statistics_of({{.step_seconds = 0.1, .record_seconds = 0.1 + seconds, .compressed = 1}});
   };
   EXPECT_EQ(period_after(costs(0.01)), 20);
   EXPECT_EQ(period_after(costs(0.01), kWatchedPeriod, kLongestUrgentPeriod), kLongestUrgentPeriod);
   // But it may cost only so much.
-  EXPECT_EQ(period_after(costs(0.04)), 80);
-  EXPECT_EQ(period_after(costs(0.04), kWatchedPeriod, kLongestUrgentPeriod), 20);
-  EXPECT_EQ(period_after(costs(0.04), kWatchedPeriod, kLongestUrgentPeriod, true),
+  EXPECT_EQ(period_after(costs(0.0399)), 80);
+  EXPECT_EQ(period_after(costs(0.0399), kWatchedPeriod, kLongestUrgentPeriod), 20);
+  EXPECT_EQ(period_after(costs(0.0399), kWatchedPeriod, kLongestUrgentPeriod, true),
             kLongestUrgentPeriod);
 }
 
 TEST(PeriodAfter, IsLongerWhileEverythingIsDense) {
   EXPECT_EQ(period_after(statistics_of({{.step_seconds = 1.0, .record_seconds = 1e-6}})),
             kDensePeriod);
-  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.1, .record_seconds = 0.04}})), 80);
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.1, .record_seconds = 0.1399}})), 80);
+}
+
+// They keep others waiting, however soon they arrive.
+TEST(PeriodAfter, GoesByTheBytesOfRecords) {
+  const double bytes = static_cast<double>(records_round().bytes);
+  const Record record{.step_seconds = 0.1,
+                      .wire_seconds = 0.05,
+                      .record_seconds = 0.09,
+                      .bytes_sent = 50 * bytes,
+                      .compressed = 1};
+  EXPECT_EQ(period_after(statistics_of({record, record})), 2) << "1 ms of 100";
+}
+
+TEST(PeriodAfter, IsLongerWithSketches) {
+  Record record{.step_seconds = 0.1, .record_seconds = 0.01, .compressed = 1};
+  EXPECT_EQ(period_after(statistics_of({record})), 1);
+  record.sketched = 1;
+  EXPECT_EQ(period_after(statistics_of({record})), kSketchedPeriod);
 }
 
 TEST(PeriodAfter, GoesByTheSlowestRankAndByAnyThatCompresses) {
-  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.05, .record_seconds = 0.010},
-                                        {.step_seconds = 0.1, .record_seconds = 0.001},
+  EXPECT_EQ(period_after(statistics_of({{.step_seconds = 0.05, .record_seconds = 0.060},
+                                        {.step_seconds = 0.1, .record_seconds = 0.101},
                                         {.step_seconds = 0.02, .compressed = 1}})),
             20);
 }

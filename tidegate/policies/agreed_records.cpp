@@ -51,13 +51,14 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   double round = 0;
   double step = 0;
   bool compressed = false;
-  const Round records = records_round(statistics.ranks.front().sketched != 0);
+  const bool sketched = statistics.ranks.front().sketched != 0;
+  const Round records = records_round(sketched);
   const double bytes =
       static_cast<double>(records.bytes) * static_cast<double>(statistics.ranks.size() - 1);
   for (const Record& record : statistics.ranks) {
-    // It runs behind the forward pass, so its latency costs nothing while it is shorter than that;
-    // its bytes still keep others waiting.
-    const double late = std::max(0.0, record.record_seconds - record.compute_seconds / 3);
+    // Nobody waits for it before the step after the next begins, so its latency costs nothing while
+    // it is shorter than a step; its bytes still keep others waiting.
+    const double late = std::max(0.0, record.record_seconds - record.step_seconds);
     const double sending =
         record.bytes_sent > 0 ? record.wire_seconds * bytes / record.bytes_sent : 0;
     round = std::max(round, std::min(record.record_seconds, late + sending));
@@ -69,7 +70,8 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
       std::clamp(at_any_cost ? 0 : ratio / kMostUrgent, static_cast<double>(longest_period),
                  static_cast<double>(kLongestPeriod));
   const auto affordable = static_cast<std::int64_t>(std::ceil(std::clamp(ratio, 1.0, longest)));
-  return compressed ? affordable : std::max(affordable, dense_period);
+  const std::int64_t period = sketched ? std::max(affordable, kSketchedPeriod) : affordable;
+  return compressed ? period : std::max(period, dense_period);
 }
 
 }  // namespace tidegate

@@ -22,7 +22,8 @@ Round records_round(bool sketches = false);
 // steps between, and nothing depends on it while everything is dense.
 inline constexpr double kRoundShare = 0.005;
 inline constexpr std::int64_t kDensePeriod = 50;
-inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
+inline constexpr std::int64_t kWatchedPeriod = 4;   // if the policy reacts
+inline constexpr std::int64_t kSketchedPeriod = 4;  // and no less with sketches, which take a pass
 inline constexpr std::int64_t kLongestPeriod = 200;
 // The same if the policy reacts, or waits for events that records tell of (ends of epochs, drops of
 // learning rates). Where this costs more than kRoundShare, being late costs more yet: at any cost
