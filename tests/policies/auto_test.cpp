@@ -319,6 +319,94 @@ TEST(Auto, RetreatsToTheBestThatWasMeasured) {
   EXPECT_NE(later.reason.find("measured, where"), std::string::npos) << later.reason;
 }
 
+// What is modelled of others goes by a network that is no longer there.
+TEST(Auto, SendsNoMoreWhereItIsTheWireThatIsSlow) {
+  for (const double on_the_wire : {0.0, 0.9}) {
+    PretendedJob job("1gbit,1ms");
+    job.backlog = as_measured;
+    const auto policy = sgd();
+    job.run(*policy, 60);
+    const double before = job.step(*policy).bytes_sent;
+    job.slower = [](const Choice& choice) { return choice.method->whole ? 100.0 : 5.0; };
+    job.on_the_wire = on_the_wire;
+    double most = 0;
+    for (int i = 0; i < 60; ++i) most = std::max(most, job.step(*policy).bytes_sent);
+    if (on_the_wire > 0) {
+      EXPECT_LE(most, before);
+    } else {
+      EXPECT_GT(most, before) << "it was compressing that took so long";
+    }
+  }
+}
+
+// Such as one that was noise.
+TEST(Auto, AChangeOfTheNetworkThatChangesLittleChangesNothing) {
+  PretendedJob job("300mbit,1ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  const Choice before = job.run(*policy, 150).choices.back();
+  for (const char* link : {"303mbit,1.02ms", "297mbit,0.98ms", "300mbit,1ms"}) {
+    job.link = parse_link(link);
+    ++job.network_changes;
+    EXPECT_EQ(job.step(*policy).choices.back(), before) << link;
+  }
+}
+
+TEST(Auto, SendsLessIfALinkMayBecomeSlow) {
+  const auto sent = [](const char* link, const char* slower) {
+    PretendedJob job(link);
+    job.backlog = as_measured;
+    const auto policy = sgd({{"slower", slower}});
+    return job.run(*policy, 300).bytes_sent;
+  };
+  double with = 0;
+  double without = 0;
+  for (const char* link : {"300mbit,1ms", "1gbit,1ms", "3gbit,1ms", "10gbit,1ms"}) {
+    EXPECT_LE(sent(link, "0.3"), sent(link, "0")) << link;
+    with += sent(link, "0.3");
+    without += sent(link, "0");
+  }
+  EXPECT_LT(with, without);
+}
+
+TEST(Auto, GoesByWhatTheGradientTellsOfLowRankBeforeItTriesIt) {
+  for (const double share : {0.7, 0.99}) {
+    PretendedJob job("20mbit,1ms");
+    job.backlog = as_measured;
+    job.low_rank_share = share;
+    const auto policy = sgd({{"guess", "9"}});  // so that low rank is not the first choice
+    bool tried = false;
+    for (int i = 0; i < 300; ++i) {
+      tried = tried || job.step(*policy).choices.back().method->level == Level::rank;
+    }
+    EXPECT_EQ(tried, share > 0.9) << share;
+  }
+}
+
+TEST(Auto, LooksAtLowRankSoonAndThenSeldomAndNotWhileItIsInUse) {
+  PretendedJob job("20mbit,1ms");
+  job.backlog = as_measured;
+  job.low_rank_share = 0.5;
+  job.record_period = 1;
+  const auto policy = sgd({{"guess", "9"}});
+  std::vector<std::int64_t> asked;
+  for (int i = 0; i < 300; ++i) {
+    job.step(*policy);
+    if (policy->asks_for_low_rank_share()) asked.push_back(i);
+  }
+  // Twice or three times in a row, until the first answer has come back.
+  EXPECT_LE(asked.front(), 2);
+  EXPECT_GE(asked.back(), 200);
+  EXPECT_LE(asked.size(), 30u);
+  job.low_rank_share = 0.99;
+  bool in_use = false;
+  for (int i = 0; i < 300; ++i) {
+    in_use = job.step(*policy).choices.back().method->level == Level::rank;
+    EXPECT_FALSE(in_use && policy->asks_for_low_rank_share()) << i;
+  }
+  EXPECT_TRUE(in_use);
+}
+
 TEST(Auto, SendsTheFirstBucketsWholeIfTheyHide) {
   PretendedJob job("2gbit,50us");
   job.buckets.clear();

@@ -15,6 +15,7 @@ namespace {
 constexpr BacklogRules kRules{.guess = 0.4,
                               .ratio_power = 1.2,
                               .rank_power = 1.5,
+                              .low_rank = 10,
                               .selection = 4,
                               .delivered_less = 2,
                               .memory = 300};
@@ -60,6 +61,26 @@ TEST(BacklogBook, BelievesHalfOfWhatAHigherRankPromisesOfALowerOne) {
   EXPECT_NEAR(book.expect(rank(8), 20).backlog, 0.1 * std::pow(2, -1.5), 1e-12);
   book.note(rank(4), 9, 30);
   EXPECT_NEAR(book.expect(rank(2), 40).backlog, 9 * std::pow(2, 1.5), 1e-9);
+}
+
+TEST(BacklogBook, SeesInTheGradientWhatWouldWaitBehindLowRank) {
+  const auto rank = [](int rank) { return make_choice("powersgd", rank); };
+  BacklogBook book(kRules);
+  EXPECT_FALSE(book.low_rank_seen());
+  book.see_low_rank(0.8, 10);
+  EXPECT_EQ(book.low_rank_seen(), 10);
+  EXPECT_NEAR(book.expect(rank(8), 20).backlog, 10 * 0.25, 1e-12);
+  EXPECT_NEAR(book.expect(rank(4), 20).backlog, 10 * 0.25 * std::pow(2, 1.5), 1e-12);
+  EXPECT_EQ(book.expect(rank(8), 20).how, "seen in the gradient");
+  // The newer of what was seen and what was measured counts, and neither for ever.
+  book.note(rank(8), 0.5, 30);
+  EXPECT_DOUBLE_EQ(book.expect(rank(8), 40).backlog, 0.5);
+  book.see_low_rank(0.9, 50);
+  EXPECT_NEAR(book.expect(rank(8), 60).backlog, 10.0 / 9, 1e-12);
+  EXPECT_EQ(book.expect(rank(8), 350).how, "predicted");
+  // A gradient that low rank carries as a whole leaves nothing.
+  book.see_low_rank(1, 400);
+  EXPECT_EQ(book.expect(rank(4), 410).backlog, 0);
 }
 
 TEST(BacklogBook, LearnsFromOneSelectionForAllOfThem) {

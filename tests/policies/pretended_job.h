@@ -29,6 +29,8 @@ class PretendedJob {
   std::function<double(const Choice&)> backlog = [](const Choice&) { return 0.01; };
   std::function<double(const Choice&)> slower = [](const Choice&) { return 1.0; };  // than modelled
   std::function<double(std::int64_t step)> gradient_energy = [](std::int64_t) { return 1.0; };
+  double low_rank_share = 0;  // of the gradient, if the policy asks for it
+  double on_the_wire = 0;     // share of a step
   std::uint64_t rate_drops = 0;
   CodecSpeeds speeds;
 
@@ -80,7 +82,7 @@ class PretendedJob {
       result.reason = decision.reason;
     }
     live(network, result);
-    if (at_ % record_period == 0) tell(result);
+    if (at_ % record_period == 0) tell(result, policy.asks_for_low_rank_share());
     ++at_;
     return result;
   }
@@ -108,7 +110,7 @@ class PretendedJob {
     step.took = model_best_step(timings, {.step = compute}, 2).total * slower(step.choices.back());
   }
 
-  void tell(const Step& step) {
+  void tell(const Step& step, bool of_low_rank) {
     Statistics statistics{.step = at_, .ranks = {}};
     const double energy = gradient_energy(at_);
     std::vector<std::size_t> elements;
@@ -119,6 +121,8 @@ class PretendedJob {
       record.residual_energy = energy * backlog(step.choices.back());
       record.step_seconds = step.took.count();
       record.compute_seconds = compute.count();
+      record.wire_seconds = on_the_wire * step.took.count();
+      record.low_rank_share = of_low_rank ? low_rank_share : 0;
       record.rate_drops = rate_drops;
       record.buckets = buckets.size();
       for (std::size_t b = 0; b < buckets.size(); ++b) {

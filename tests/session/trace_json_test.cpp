@@ -49,7 +49,7 @@ Record any_record(std::uint64_t seed) {
         &record.weaker_energy, &record.overlap, &record.step_seconds, &record.compute_seconds,
         &record.training_seconds, &record.exchanging_seconds, &record.compress_seconds,
         &record.wire_seconds, &record.decode_seconds, &record.record_seconds, &record.bytes_sent,
-        &record.learning_rate}) {
+        &record.learning_rate, &record.low_rank_share}) {
     *each = numbers.wide();
   }
   record.finite = 0;

@@ -53,11 +53,6 @@ struct Plan {
   std::size_t second = 0;
 };
 
-LowRankShape shape_of(const Layer& layer, int rank) {
-  const std::size_t columns = layer.columns();
-  return {layer.rows, columns, std::min({static_cast<std::size_t>(rank), layer.rows, columns})};
-}
-
 Plan plan_for(std::span<const Layer> layers, std::size_t elements, int rank) {
   Plan plan;
   const auto add_whole = [&plan](std::size_t offset, std::size_t count) {
@@ -67,8 +62,8 @@ Plan plan_for(std::span<const Layer> layers, std::size_t elements, int rank) {
   if (layers.empty()) add_whole(0, elements);
   std::size_t offset = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LowRankShape shape = shape_of(layers[i], rank);
-    if (shape.left() + shape.right() < shape.matrix()) {
+    const LowRankShape shape = kernels::low_rank_shape(layers[i], static_cast<std::size_t>(rank));
+    if (shape.saves()) {
       plan.matrices.push_back({i, offset, shape, plan.first, plan.second});
       plan.first += shape.left();
       plan.second += shape.right();

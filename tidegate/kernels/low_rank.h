@@ -9,9 +9,11 @@
 // between instruction sets is said at each of them. Sizes must fit the shape; no two spans overlap.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 
+#include "tidegate/base/bucket.h"
 #include "tidegate/kernels/kernels.h"
 
 namespace tidegate::kernels {
@@ -24,9 +26,16 @@ struct LowRankShape {
   std::size_t rank = 1;  // 1 to kMaxRank
 
   std::size_t matrix() const { return rows * columns; }
-  std::size_t left() const { return rows * rank; }      // size of P
-  std::size_t right() const { return columns * rank; }  // size of Q
+  std::size_t left() const { return rows * rank; }            // size of P
+  std::size_t right() const { return columns * rank; }        // size of Q
+  bool saves() const { return left() + right() < matrix(); }  // the factors are smaller than M
 };
+
+// Of a layer that is a matrix, at a rank that it can have; of a vector one that saves nothing.
+inline LowRankShape low_rank_shape(const Layer& layer, std::size_t rank) {
+  const std::size_t columns = layer.columns();
+  return {layer.rows, columns, std::min({rank, layer.rows, columns})};
+}
 
 // P = M Q. An element is wrong by at most (kColumnBlock + columns / kColumnBlock) * 2^-24 times the
 // sum of the magnitudes of its products, plus what underflows.

@@ -66,6 +66,8 @@ struct Rules {
   double margin = 0;
   double worth = 0;
   double hidden = 0;
+  double slower = 0;
+  double much_slower = 1;
   double guard = 1;
   std::int64_t pause = 1;
   std::int64_t shortest_wait = 1;
@@ -103,6 +105,7 @@ struct Plan {
   std::int64_t since = 0;
   std::size_t buckets = 0;       // it was made for
   std::vector<double> times;     // of its steps
+  std::vector<double> wires;     // seconds for which they were on the wire
   std::vector<double> backlogs;  // behind it
   std::string reason;
 };
@@ -131,6 +134,7 @@ class Auto : public Policy {
   }
 
   void begin_step(const Situation& now) override {
+    step_ = now.step;
     if (now.ranks == 1) return;
     if (now.fresh && now.statistics) observe(*now.statistics);
     // A job of another size counts them anew.
@@ -148,6 +152,14 @@ class Auto : public Policy {
     return {first ? whole_ : choices_[plan_->choice], plan_->reason};
   }
 
+  // What waits behind low rank is measured while it is in use. Else the gradient tells, which
+  // changes fast at first.
+  bool asks_for_low_rank_share() const override {
+    if (!plan_ || present().method->level == Level::rank) return false;
+    const auto seen = book_.low_rank_seen();
+    return !seen || step_ >= *seen + std::clamp(*seen, rules_.shortest_wait, rules_.longest_wait);
+  }
+
   std::optional<double> critical() const override { return trend_.critical() ? 1.0 : 0.0; }
 
   Notes remember() const override {
@@ -163,6 +175,7 @@ class Auto : public Policy {
                     number(looked_at_),      backlog_};
     if (network_changes_) notes[kNetworkChanges] = {number(*network_changes_)};
     notes[kTimes] = plan_->times;
+    notes[kWires] = plan_->wires;
     notes[kBacklogs] = plan_->backlogs;
     if (reviewed_) notes[kReviewed].assign(reviewed_->begin(), reviewed_->end());
     for (auto& [key, values] : notes) {
@@ -196,6 +209,7 @@ class Auto : public Policy {
       looked_at_ = static_cast<std::int64_t>(values[6]);
       backlog_ = values[7];
       for (const auto& row : rows_of(notes, kTimes, 1)) plan_->times.push_back(row[0]);
+      for (const auto& row : rows_of(notes, kWires, 1)) plan_->wires.push_back(row[0]);
       for (const auto& row : rows_of(notes, kBacklogs, 1)) plan_->backlogs.push_back(row[0]);
     }
     for (const auto& row : rows_of(notes, kNetworkChanges, 1)) {
@@ -209,6 +223,7 @@ class Auto : public Policy {
  private:
   static constexpr const char* kPlan = "auto plan";
   static constexpr const char* kTimes = "auto times";
+  static constexpr const char* kWires = "auto wires";
   static constexpr const char* kBacklogs = "auto backlogs";
   static constexpr const char* kReviewed = "auto reviewed";
   static constexpr const char* kNetworkChanges = "auto network changes";
@@ -227,13 +242,18 @@ class Auto : public Policy {
     double gradient = 0;
     double waiting = 0;
     double slowest = 0;
+    double on_the_wire = INFINITY;  // on the rank that waited least for others
+    double low_rank_share = 1;
     Histogram magnitudes;
     for (const Record& record : statistics.ranks) {
+      low_rank_share = std::min(low_rank_share, record.low_rank_share);
       gradient += record.gradient_energy;
       waiting += record.residual_energy;
       slowest = std::max(slowest, record.step_seconds);
+      on_the_wire = std::min(on_the_wire, record.wire_seconds);
       magnitudes += record.magnitudes;
     }
+    if (low_rank_share > 0) book_.see_low_rank(low_rank_share, statistics.step);
     const double backlog = waiting / gradient;
     if (!(gradient > 0) || !std::isfinite(backlog)) return;
     backlog_ = backlog;
@@ -246,6 +266,7 @@ class Auto : public Policy {
     // A record tells what the step before it took.
     if (!plan_ || statistics.step <= plan_->since + 1) return;
     if (slowest > 0 && std::isfinite(slowest)) note_time(slowest);
+    if (std::isfinite(on_the_wire)) add_recent(plan_->wires, on_the_wire);
     if (statistics.step >= plan_->since + rules_.shortest_wait) note_backlog(statistics.step);
   }
 
@@ -302,9 +323,8 @@ class Auto : public Policy {
   // many until it is seen how much waits behind it. That it is too much may be seen before.
   std::int64_t shortest_wait(const Situation& now) const {
     if (present().method->level != Level::rank) return rules_.shortest_wait;
-    const bool too_much = !tolerable(candidate(plan_->choice, now), rules_.leave);
-    const std::int64_t times = too_much ? 1 : kHighestRank / present().rank;
-    return std::max(rules_.shortest_wait, times * rules_.low_rank_wait);
+    if (!tolerable(candidate(plan_->choice, now), rules_.leave)) return rules_.shortest_wait;
+    return std::max(rules_.shortest_wait, kHighestRank / present().rank * rules_.low_rank_wait);
   }
 
   bool too_slow() const {
@@ -409,10 +429,11 @@ class Auto : public Policy {
   // The choice in use is kept unless another is better by a margin, or milder and no slower; and
   // while its slowdown is still tolerable, a little beyond where it would be taken, so that a
   // backlog that wavers about the limit does not make choices do so.
-  void prefer_the_present(const Situation& now, std::vector<Candidate>& all) const {
+  void prefer_the_present(const Situation& now, std::vector<Candidate>& all, Why why) const {
     Candidate here = candidate(plan_->choice, now);
     if (!tolerable(here, rules_.leave)) return;
-    here.stays = true;
+    // On another network, which buckets hide behind the computation may be another matter.
+    here.stays = why == Why::review;
     std::erase_if(all, [&](const Candidate& one) { return one.number == here.number; });
     for (Candidate& one : all) {
       if (one.slowdown >= here.slowdown) one.weight /= 1 - rules_.margin;
@@ -498,8 +519,12 @@ class Auto : public Policy {
     const Stretch firsts = model.all_but_last(whole_);
     const Seconds time = rules_.hidden * model.between_first_and_last();
     const auto hide = [&](double at) { return firsts.at(factor(at)) <= time; };
+    // Links are shared, and a rate may be lost at any time; until that is noticed, what sends much
+    // pays for it. So of two that take about the same, the one that sends less is the better one.
     const auto score = [&](std::size_t i, double at) {
-      return all[i].weight * all[i].curve.at(factor(at)).count();
+      const Seconds step = all[i].curve.at(factor(at));
+      const Seconds if_slower = all[i].curve.at(rules_.much_slower * factor(at));
+      return all[i].weight * ((1 - rules_.slower) * step + rules_.slower * if_slower).count();
     };
     double point = -1;
     bool hidden = false;
@@ -519,7 +544,7 @@ class Auto : public Policy {
     if (why == Why::network) trials_.forget_times();
     network_changes_ = now.network_changes;
     std::vector<Candidate> all = promising(now);
-    if (why == Why::review) prefer_the_present(now, all);
+    if (why == Why::review || why == Why::network) prefer_the_present(now, all, why);
     const Outcome outcome = best_of(std::move(all), model);
     if (outcome.best.stays) {
       plan_->expected = expected(model);
@@ -561,16 +586,29 @@ class Auto : public Policy {
     if (the_same && why != Why::network) plan_->backlogs = before->backlogs;
   }
 
-  // To whatever was measured to be fastest, or sends everything, which is modelled best. If nothing
-  // is faster, this is what steps take.
+  // Whether it is on the wire that steps spend most of the time by which they are too long.
+  bool wire_is_slow() const {
+    const double too_long = median(plan_->times) - plan_->expected.count();
+    return !plan_->wires.empty() && median(plan_->wires) > too_long / 2;
+  }
+  bool sends_more(std::size_t number) const {
+    const std::size_t firsts = std::min(plan_->whole_buckets, volumes_.buckets());
+    return volumes_.of(number, 0) > volumes_.of(plan_->choice, firsts);
+  }
+
+  // To whatever was measured to be fastest, or sends everything, which is modelled best. If it is
+  // the network that has become slow, sending more does not help, whatever was measured before. If
+  // nothing is faster, this is what steps take.
   void retreat(const Situation& now, const JobModel& model) {
     const Seconds here(median(plan_->times));
+    const bool send_no_more = wire_is_slow();
     std::optional<Candidate> best;
     Seconds best_step{0};
     for (std::size_t number = 0; number < choices_.size(); ++number) {
       if (number == plan_->choice || trials_.paused(number, now.step)) continue;
       const auto took = trials_.took(number);
       if (!took && !choices_[number].method->whole) continue;
+      if (send_no_more && sends_more(number)) continue;
       const Candidate one = candidate(number, now);
       if (!tolerable(one)) continue;
       const Seconds step = took ? *took : model.uniform(*one.choice).step;
@@ -636,6 +674,7 @@ class Auto : public Policy {
   std::optional<Plan> plan_;
   double backlog_ = 0;  // in the last record
   std::optional<std::int64_t> network_changes_;
+  std::int64_t step_ = 0;
   std::int64_t looked_at_ = 0;      // when candidates were compared last
   std::optional<Inputs> reviewed_;  // and from what, since the last move
   std::int64_t fewer_for_ = 0;      // steps in which fewer buckets were seen than before
@@ -660,6 +699,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.margin = options.number("margin", 0, 1);
   rules.worth = options.number("worth", 0, 1);
   rules.hidden = options.number("hidden", 0, 1);
+  rules.slower = options.number("slower", 0, 1);
+  rules.much_slower = options.number("much_slower", 1, 1000);
   rules.guard = options.number("guard", 1, 100);
   rules.pause = options.whole("pause", 1, 1'000'000'000);
   rules.shortest_wait = options.whole("wait", 1, 1'000'000);
@@ -681,6 +722,7 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.backlog = {.guess = options.number("guess", 0, 1e6),
                    .ratio_power = options.number("ratio_power", 0, 10),
                    .rank_power = options.number("rank_power", 0, 10),
+                   .low_rank = options.number("low_rank", 0, 1e6),
                    .selection = options.number("selection", 1e-3, 1e6),
                    .delivered_less = options.number("delivered_less", 1, 1000),
                    .memory = options.whole("memory", 1, 1'000'000'000)};
@@ -711,7 +753,7 @@ PolicyRow auto_row() {
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
             "training, top-k 5 % lost 0.66 points of accuracy on a CNN, begun 30 steps later 0.16"},
-           {"critical", "0.4",
+           {"critical", "0.18",
             "patience times this in critical regimes (start, norms that change), where what waits "
             "grows old soon; not for int8 and int4"},
            {"prompt", "3",
@@ -729,6 +771,11 @@ PolicyRow auto_row() {
            {"hidden", "0.9",
             "all buckets but the last go by bf16 if that takes no more than this share of the time "
             "between the first and the last: then they cost nothing and nothing of them waits"},
+           {"slower", "0.05",
+            "chance that the link is much slower than it is known to be: steps of a slow link go "
+            "by "
+            "until that is noticed, and what sends less suffers less"},
+           {"much_slower", "4", "times that bytes take longer then"},
            {"guard", "1.25",
             "steps that take longer than modelled by this factor make it look for something "
             "faster"},
@@ -759,9 +806,12 @@ PolicyRow auto_row() {
            {"clean", "0.3",
             "backlog below which magnitudes of gradient and residual are taken for those of the "
             "gradient: so little leaves them about as they are"},
-           {"guess", "0.4",
+           {"guess", "0.25",
             "backlog behind the mildest level of a method that cannot predict it (low rank at rank "
             "8), until it was measured: 0.41 on a CNN"},
+           {"low_rank", "10",
+            "what waits behind rank 8, in gradients, over what it would leave out of a single "
+            "gradient (as odds): 8 to 11 over three jobs, ranks 2 to 8 and all of training"},
            {"rank_power", "1.5",
             "what waits falls with the rank to the power of this: 0.41, 1.22 and 3.84 were "
             "measured "

@@ -23,6 +23,7 @@ constexpr std::int64_t kLongestMemory = 1'000'000'000;
 
 constexpr std::string_view kNote = "auto backlog of ";
 constexpr const char* kGradient = "auto magnitudes";
+constexpr const char* kLowRank = "auto low rank";
 
 double level_of(const Choice& choice) {
   switch (choice.method->level) {
@@ -85,12 +86,23 @@ void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
   entry.step = step;
 }
 
+void BacklogBook::see_low_rank(double share, std::int64_t step) {
+  const double backlog = rules_.low_rank * (1 - share) / share;
+  low_rank_ = {std::min(backlog, kLargestNote), step, rules_.memory};
+}
+
+std::optional<std::int64_t> BacklogBook::low_rank_seen() const {
+  return low_rank_ ? std::optional(low_rank_->step) : std::nullopt;
+}
+
+double BacklogBook::behind_rank(const Choice& choice, double behind_the_highest) const {
+  return behind_the_highest * std::pow(level_of(choice) / kHighestRank, -rules_.rank_power);
+}
+
 double BacklogBook::predict(const Choice& choice) const {
   const Method& method = *choice.method;
-  if (!method.predict_backlog) {
-    const double mildest = method.level == Level::rank ? kHighestRank : 1;
-    return rules_.guess * std::pow(level_of(choice) / mildest, -rules_.rank_power);
-  }
+  if (method.level == Level::rank) return behind_rank(choice, rules_.guess);
+  if (!method.predict_backlog) return rules_.guess;
   const double predicted = method.predict_backlog(choice, gradient_);
   // Of methods with one root the row itself tells what it delivers less.
   const double less = delivers_less(choice) ? rules_.delivered_less : 1;
@@ -99,6 +111,11 @@ double BacklogBook::predict(const Choice& choice) const {
 
 Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
   const auto found = measured_.find(family_of(choice));
+  const auto seen_since = [&](const auto& level) { return low_rank_->step > level.second.step; };
+  if (choice.method->level == Level::rank && low_rank_ && low_rank_->counts(step) &&
+      (found == measured_.end() || std::ranges::all_of(found->second, seen_since))) {
+    return {behind_rank(choice, low_rank_->backlog), "seen in the gradient"};
+  }
   if (found == measured_.end()) return {predict(choice), "predicted"};
   const Levels& levels = found->second;
   const double here = level_of(choice);
@@ -126,6 +143,10 @@ void BacklogBook::remember(Notes& notes) const {
                 {static_cast<double>(bin), std::min<double>(gradient_.counts[bin], kLargestNote),
                  std::min<double>(gradient_.energies[bin], kLargestNote)});
   }
+  if (low_rank_) {
+    notes[kLowRank] = {low_rank_->backlog, static_cast<double>(low_rank_->step),
+                       static_cast<double>(low_rank_->memory)};
+  }
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];
     for (const auto& [level, entry] : levels) {
@@ -145,6 +166,9 @@ void BacklogBook::recall(const Notes& notes) {
     gradient.energies[bin] = static_cast<float>(row[2]);
   }
   if (gradient.elements() > 0) set_gradient(gradient);
+  for (const auto& row : rows_of(notes, kLowRank, 3)) {
+    low_rank_ = {row[0], static_cast<std::int64_t>(row[1]), static_cast<std::int64_t>(row[2])};
+  }
   for (const auto& [key, values] : notes) {
     if (!key.starts_with(kNote)) continue;
     for (const auto& row : rows_of(notes, key, 4)) {

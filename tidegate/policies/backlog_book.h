@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,7 @@ struct BacklogRules {
   double guess = 0;           // behind the mildest level of a method that cannot predict it
   double ratio_power = 0;     // what waits falls with the ratio to the power of so much
   double rank_power = 0;      // and with the rank
+  double low_rank = 1;        // factor on what low rank would leave out of a single gradient
   double selection = 1;       // factor on what is predicted to wait behind a selection
   double delivered_less = 1;  // factor where less is delivered than each rank's own selection
   std::int64_t memory = 1;    // steps for which a measurement counts
@@ -37,11 +39,17 @@ class BacklogBook {
   void set_gradient(const Histogram& gradient);
   bool gradient_known() const { return gradient_known_; }
 
+  // In this step, the share of the mean gradient's energy that the highest rank would carry.
+  void see_low_rank(double share, std::int64_t step);
+  // When it was seen last; none = never.
+  std::optional<std::int64_t> low_rank_seen() const;
+
   // What was measured in the steady state of a choice, in this step.
   void note(const Choice& used, double backlog, std::int64_t step);
 
   // At a level that was in use not long ago, what was measured; else drawn from the level that was
-  // in use last, if that is not long ago; else predicted.
+  // in use last, if that is not long ago; else predicted. Of low rank, what was seen in the
+  // gradient since it was last in use.
   Expected expect(const Choice& choice, std::int64_t step) const;
 
   void remember(Notes& notes) const;
@@ -56,11 +64,13 @@ class BacklogBook {
   };
   using Levels = std::map<double, Entry>;
   double predict(const Choice& choice) const;
+  double behind_rank(const Choice& choice, double behind_the_highest) const;
   double share_of(const Choice& choice) const;  // what waits, in units of its family
 
   BacklogRules rules_;
   Histogram gradient_;
   bool gradient_known_ = false;
+  std::optional<Entry> low_rank_;  // behind the highest rank, by what was seen in the gradient
   std::map<std::string, Levels> measured_;  // by family of methods
 };
 

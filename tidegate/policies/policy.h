@@ -99,6 +99,9 @@ class Policy {
   // Once at the beginning of a step, before it is asked for any bucket.
   virtual void begin_step(const Situation& now) { (void)now; }
   virtual Decision decide(const Question& question) = 0;
+  // Whether the record of the step that has begun is to tell Record::low_rank_share, if there is
+  // one.
+  virtual bool asks_for_low_rank_share() const { return false; }
   // Batches that are accumulated for the step after the one that has begun.
   virtual int batches_per_step() const { return 1; }
   // What learning rates are multiplied with for that step, compared with those of the user.

@@ -46,6 +46,8 @@ void check_record(const Record& record, int rank) {
   check(record.record_seconds, "seconds of records");
   check(record.bytes_sent, "bytes sent");
   check(record.learning_rate, "learning rate");
+  check_finite(record.low_rank_share, "share that low rank would carry");
+  if (record.low_rank_share > 1) refuse(record.low_rank_share, "share that low rank would carry");
   check_count(record.compressed, 1, "compressed");
   check_count(record.finite, 1, "finite");
   check_count(record.buckets, kMostBuckets, "buckets");

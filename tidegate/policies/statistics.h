@@ -45,7 +45,10 @@ struct Record {
   std::uint64_t compressed = 0;  // 1 if any bucket used error feedback
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
   std::uint64_t buckets = 0;
-  double learning_rate = 0;      // of the optimiser's first group; 0 = unknown
+  double learning_rate = 0;  // of the optimiser's first group; 0 = unknown
+  // Of the energy of the mean gradient, what low rank would carry (session/low_rank_share.h), if
+  // the policy asked for it in this step; else 0.
+  double low_rank_share = 0;
   std::uint64_t rate_drops = 0;  // so far: the learning rate of a group fell by a fifth or more
   std::uint64_t epochs = 0;      // that have come to their end so far
   Histogram magnitudes;          // of gradient + residual, over all buckets that were searched
@@ -82,7 +85,7 @@ struct Record {
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&
-              sizeof(Record) == 176 + sizeof(Histogram) +
+              sizeof(Record) == 184 + sizeof(Histogram) +
                                     4 * (4 * Record::kSlots + Record::kTransfers) +
                                     2 * 2 * kSketchBuckets);
 static_assert(sizeof(Record) <= 4096, "it travels behind every forward pass");

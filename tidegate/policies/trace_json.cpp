@@ -40,6 +40,7 @@ constexpr std::array kFigures = {
     Field<double>{"record_seconds", &Record::record_seconds},
     Field<double>{"bytes_sent", &Record::bytes_sent},
     Field<double>{"learning_rate", &Record::learning_rate},
+    Field<double>{"low_rank_share", &Record::low_rank_share},
 };
 constexpr std::array kCounts = {
     Field<std::uint64_t>{"compressed", &Record::compressed},

@@ -13,6 +13,7 @@
 #include "tidegate/network/price.h"
 #include "tidegate/policies/ask.h"
 #include "tidegate/session/division.h"
+#include "tidegate/session/low_rank_share.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -198,7 +199,7 @@ std::optional<Ticket> Session::next() {
     }
     statistics_.issue();
     const Ticket ticket{kStatisticsBucket, 1};
-    wire_.issue(ticket, expected_seconds(records_round(needs_.sketches)), settings_.clock());
+    wire_.issue(ticket, expected(records_round(needs_.sketches)), settings_.clock());
     return ticket;
   }
   while (!submitted_.empty() && !statistics_.blocks(step_)) {
@@ -219,7 +220,7 @@ std::optional<Ticket> Session::next() {
   figures.compress_seconds += seconds(worked);
   const Request& request = pipeline_->request(*ticket);
   figures.bytes_sent += bytes_sent(request, extent());
-  wire_.issue(*ticket, expected_seconds(round_of(request)), now,
+  wire_.issue(*ticket, expected(round_of(request)), now,
               /*in_steps=*/std::holds_alternative<SendReceive>(request));
   wire_starts(now);
   note("issue", ticket->bucket, ticket->round, now);
@@ -245,7 +246,9 @@ void Session::complete(Ticket ticket, bool finite, double took) {
     const auto records = statistics_.complete();
     const bool repeated = records && records->took_before;
     if (records) {
-      const double first = records->took_before.value_or(took);
+      // Where processors are short it waits for those that compute, more than for the network.
+      const bool tells = settings_.processors == 0;
+      const double first = tells ? records->took_before.value_or(took) : kUnknown;
       learned_.transfers().note(records->step, ticket, records_round(needs_.sketches), first);
     }
     if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
@@ -271,9 +274,10 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   if (pipeline_->finished()) finish_step();
 }
 
-std::optional<double> Session::expected_seconds(const Round& round) const {
+std::optional<SharedWire::Expected> Session::expected(const Round& round) const {
   if (round.collective == Collective::foreign) return std::nullopt;
-  return price(round, learned_.network().network()).total().count();
+  return SharedWire::Expected{price(round, learned_.network().network()).total().count(),
+                              cost(round, extent()).bytes};
 }
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }
@@ -297,6 +301,7 @@ void Session::begin_step(std::int64_t when, const ReadyBucket& first) {
   observe();
   const bool due = statistics_.due(step_);
   wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
+  wants_low_rank_share_ = due && policy_->asks_for_low_rank_share();
   choose_depth();
   pipeline_.emplace(depth_, [this](int bucket) {
     finished_.push_back(bucket);
@@ -551,6 +556,7 @@ void Session::finish_step() {
     record.rate_drops = rates_.count();
     record.epochs = epochs_;
     if (wanted_.sketches) fill_sketches(record);
+    if (wants_low_rank_share_) record.low_rank_share = low_rank_share();
     learned_.transfers().fill(record);
     statistics_.contribute(record);
   }
@@ -575,6 +581,23 @@ void Session::fill_sketches(Record& record) {
   }
   std::ranges::transform(gradient, record.gradient_sketch.begin(), to_bf16);
   std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
+}
+
+// Of the layers that may be compressed.
+double Session::low_rank_share() {
+  if (figures_.record.finite == 0) return 0;
+  LowRankShare share;
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    if (step_buckets_[i].foreign) continue;
+    const Layers& compressible = buckets_[i]->compressible();
+    buckets_[i]->for_each_mean(step_buckets_[i],
+                               [&](const Layer& layer, std::span<const float> mean) {
+                                 if (std::ranges::find(compressible, layer) != compressible.end()) {
+                                   share.add(layer, mean);
+                                 }
+                               });
+  }
+  return share.share();
 }
 
 // The buckets of a step that is finished are known to all ranks.

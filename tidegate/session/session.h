@@ -199,12 +199,13 @@ class Session {
   void begin_step(std::int64_t when, const ReadyBucket& first);
   void note_processor_time(const ReadyBucket::Processed& now);
   void finish_step();
-  std::optional<double> expected_seconds(const Round& round) const;
+  std::optional<SharedWire::Expected> expected(const Round& round) const;
   void learn();
   void observe();
   void choose_depth();
   void sum_up();
   void fill_sketches(Record& record);
+  double low_rank_share();
   void note_buckets();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }
@@ -235,8 +236,9 @@ class Session {
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;                    // of the present step
-  Wanted wanted_;                    // of it, because its record will be sent
+  Situation now_;  // of the present step
+  Wanted wanted_;  // of it, because its record will be sent
+  bool wants_low_rank_share_ = false;
   std::vector<Layers> last_layout_;  // of the buckets, in the step that was finished last
   std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed
   std::vector<Shape> shapes_;  // of these

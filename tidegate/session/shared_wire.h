@@ -4,8 +4,13 @@
 // While two are on their way nobody sees whose bytes go by, and a short one that waits in line
 // behind a long one arrives as late as it does. Charged by order of arrival, 10 kB seemed to take
 // 22 ms and the 230 kB they shared the wire with 3. So whatever time goes by is divided among all
-// that are on their way, in the proportion of what they should take; but who was no longer on its
-// way than it should take has had the wire for itself.
+// that are on their way, in the proportion of their bytes; but who was no longer on its way than it
+// should take has had the wire for itself.
+//
+// Not in the proportion of what they should take: where that is latency for the most part, a link
+// that loses its rate would seem to have lost its latency, of which all have the same, and to be as
+// fast as ever for whoever sends more. A latency that grows may be taken for a lost rate instead;
+// who believes that sends less than he could.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +31,20 @@ class SharedWire {
     double charged;  // seconds; infinite = nobody knows
   };
 
+  struct Expected {
+    double seconds;
+    double bytes;
+  };
+
   // None expected = it has no price: what those beside it take is not known. `in_steps` = one step
   // of a ring or tree: if it is noticed late, so is the next one issued, and the time is theirs.
-  void issue(Ticket ticket, std::optional<double> expected_seconds, std::int64_t now,
+  void issue(Ticket ticket, const std::optional<Expected>& expected, std::int64_t now,
              bool in_steps = false) {
     divide_until(now);
     Flight flight{.issued = now,
-                  .weight = std::max(kLeastWeight, expected_seconds.value_or(0)),
-                  .priced = expected_seconds.has_value(),
+                  .expected = std::max(kLeastSeconds, expected ? expected->seconds : 0),
+                  .weight = std::max(1.0, expected ? expected->bytes : 0),
+                  .priced = expected.has_value(),
                   .in_steps = in_steps};
     for (auto& [other, beside] : on_wire_) {
       beside.known = beside.known && flight.priced;
@@ -53,7 +64,7 @@ class SharedWire {
     give_back(flight, now);
     const double doubtful = noticed || flight.in_steps ? 0 : flight.charged - flight.charged_before;
     const bool known =
-        flight.known && (doubtful <= kDoubt * flight.charged || flight.charged <= flight.weight);
+        flight.known && (doubtful <= kDoubt * flight.charged || flight.charged <= flight.expected);
     for (auto& [other, beside] : on_wire_) {
       beside.charged_before = beside.charged;
       beside.known = beside.known && known;
@@ -62,12 +73,13 @@ class SharedWire {
   }
 
  private:
-  static constexpr double kLeastWeight = 1e-6;
+  static constexpr double kLeastSeconds = 1e-6;
   static constexpr double kDoubt = 0.25;  // share of what it was charged
   static constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
   struct Flight {
     std::int64_t issued = 0;
+    double expected = 0;  // seconds
     double weight = 0;
     bool priced = true;
     bool in_steps = false;
@@ -78,7 +90,7 @@ class SharedWire {
 
   // What it should have taken, or all the time that it was on its way, from those beside it.
   void give_back(Flight& flight, std::int64_t now) {
-    const double due = std::min(static_cast<double>(now - flight.issued) * 1e-9, flight.weight);
+    const double due = std::min(static_cast<double>(now - flight.issued) * 1e-9, flight.expected);
     double of_others = 0;
     for (const auto& [ticket, beside] : on_wire_) of_others += beside.charged;
     const double more = std::min(due - flight.charged, of_others);
