@@ -53,6 +53,7 @@ CONSTANT = {
     "100mbit": (100e6, 2e-3),
     "wan": (20e6, 50e-3),
 }
+FASTEST = "25gbit"
 CHANGING = ("C1", "C2")  # of "Flexible Communication" (Tyagi and Swany, 2023), over all steps
 LINKS = (*CONSTANT, *CHANGING)
 IN_WORDS = {
@@ -199,6 +200,28 @@ def time_steps(job: Job, ranks: int, seed: int, **options) -> dict[str, float]:
         median = statistics.median(cluster.step_seconds[1:])
         seconds[segment_key((rate, latency))] = rounded(scale * median)
     return seconds
+
+
+def time_between_passes(job: Job, ranks: int, seed: int, **options) -> dict[str, float]:
+    """What a step takes on the fastest link, as time_steps has it and between real forward and
+    backward passes, which leave other things in the caches; in turn."""
+    tasks = {
+        "frozen": frozen(make_task(job, ranks, seed), ranks),
+        "training": make_task(job, ranks, seed),
+    }
+    rate, latency = CONSTANT[FASTEST]
+    clusters = {
+        name: make_cluster(task, ranks, [(0, rate / 8, latency)], seed, job.steps, **options)
+        for name, task in tasks.items()
+    }
+    for _ in range(TIMED + 1):
+        for cluster in clusters.values():
+            cluster.step()
+    scale = scale_of(tasks["training"].model)
+    return {
+        name: rounded(scale * statistics.median(cluster.step_seconds[1:]))
+        for name, cluster in clusters.items()
+    }
 
 
 def frozen(task, ranks: int):

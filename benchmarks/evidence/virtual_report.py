@@ -18,6 +18,7 @@ from .virtual import (
     STATIC,
     STATIC_OF_MANY,
     TRAINED_ON,
+    passes_name,
     policy_name,
     seeds_of,
     static_name,
@@ -91,12 +92,15 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
     seeds = SEEDS if ranks != MANY else SEEDS[:1]
     choices = STATIC if ranks != MANY else STATIC_OF_MANY
     names = POLICIES if ranks != MANY else ("auto",)
-    statics, policies, missing, cells = {}, {}, 0, 0
+    statics, longer, policies, missing, cells = {}, {}, {}, 0, 0
     for choice in choices:
         found = [store.result(static_name(job.name, ranks, choice, seed)) for seed in seeds]
         cells += len(found)
         missing += found.count(None)
         statics[choice] = list(filter(None, found))
+        longer[choice], found = longer_between_passes(store, job, ranks, choice)
+        cells += 1
+        missing += not found
     for policy in names:
         for link in LINKS:
             wanted = [seed for seed in seeds_of(policy, link) if seed in seeds]
@@ -111,7 +115,7 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
         noise = ASSUMED * dense[0]
     target = target_of(job, statics["dense"])
     rows = {
-        choice: static_row(job, choice, results, target)
+        choice: static_row(job, choice, results, longer[choice], target)
         for choice, results in statics.items()
         if results
     }
@@ -140,12 +144,21 @@ def target_of(job: Job, dense: list[dict]) -> float | None:
     return min(curve, key=lambda point: abs(point[0] - TARGET_AT * job.steps))[1]
 
 
-def static_row(job: Job, choice: str, results: list[dict], target: float | None) -> Row:
+def longer_between_passes(store: Store, job: Job, ranks: int, choice: str) -> tuple[float, bool]:
+    """Seconds of a step, and whether they were measured."""
+    found = store.result(passes_name(job.name, ranks, choice))
+    return (max(0.0, found["training"] - found["frozen"]), True) if found else (0.0, False)
+
+
+def static_row(
+    job: Job, choice: str, results: list[dict], longer: float, target: float | None
+) -> Row:
     row = Row(choice, [r["figure"] for r in results], mean(sent_of(r) for r in results))
     for link in LINKS:
         steps = mean_lists(
             [jobs.seconds_on(link, job.steps, result["step_seconds"]) for result in results]
         )
+        steps = [seconds + longer for seconds in steps]
         row.seconds[link], row.steps[link] = sum(steps), steps
         curve = mean_curve(results)
         at = [sum(steps[: round(step)]) for step, _ in curve]
@@ -293,7 +306,9 @@ policy has few steps to notice a change.
 deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing,
 on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
-`bf16` go by the engine's all-reduce or a tree, whichever is faster. With {MANY} ranks there is
+`bf16` go by the engine's all-reduce or a tree, whichever is faster. Their steps are timed on every
+link with gradients that do not change; between the passes of a real training compressing takes
+longer, which is measured for every choice and added to all its steps. With {MANY} ranks there is
 one seed, a short list of static choices, and the noise is that of 16 ranks. Where dense has one
 result only, half a per cent of it stands for the noise.
 """
