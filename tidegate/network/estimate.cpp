@@ -458,8 +458,7 @@ NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) co
       samples.push_back(sample(transfer, network_.fit(transfer.collective)));
     }
   }
-  const auto fitted = [&](const Moved& may) {
-    Multiples all{1, 1};
+  const auto fitted = [&](const Moved& may, Multiples all) {
     for (int round = 0; round < 16; ++round) {  // each time from where it was
       const Multiples more = fit(scaled(samples, all), kNoTrust, may, /*least_b=*/0);
       // Never to nothing at once, from where there is no way back.
@@ -468,10 +467,26 @@ NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) co
     }
     return all;
   };
-  const Multiples both = fitted({.latency = true, .rate = true});
+  const auto off = [&](const Multiples& by) { return misfit(scaled(samples, by)); };
+  constexpr Multiples kNone{1, 1};
+  constexpr Moved kAny{.latency = true, .rate = true};
+  // Where bytes hide behind latency, a fit that starts from there does not see that they no longer
+  // do: another one starts from where they are all that counts.
+  const Multiples from_known = fitted(kAny, kNone);
+  const Multiples from_bytes = fitted(kAny, {1, slower_bytes(samples)});
+  const Multiples both = off(from_bytes) < off(from_known) ? from_bytes : from_known;
   if (moved.latency && moved.rate) return both;
-  const Multiples one = fitted(moved);
-  return misfit(scaled(samples, both)) < kMuchBetter * misfit(scaled(samples, one)) ? both : one;
+  const Multiples one = fitted(moved, kNone);
+  return off(both) < kMuchBetter * off(one) ? both : one;
+}
+
+// How much longer bytes would take if transfers were nothing else, in the middle.
+double NetworkEstimate::slower_bytes(std::span<const Sample> samples) {
+  std::vector<double> factors;
+  for (const Sample& each : samples) {
+    if (each.sending > 0) factors.push_back(each.seconds / each.sending);
+  }
+  return factors.empty() ? 1 : median(factors);
 }
 
 // Windows begin with the steps that gave the change away.

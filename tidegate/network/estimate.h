@@ -103,6 +103,7 @@ class NetworkEstimate {
   static Link scaled(const Link& link, const Multiples& by);
   static std::vector<Sample> scaled(std::vector<Sample> samples, const Multiples& by);
   static double misfit(std::span<const Sample> samples);
+  static double slower_bytes(std::span<const Sample> samples);
   static Sample sample(const Transfer& transfer, const Fit& known);
   static Multiples fit(std::span<const Sample> samples, double trust, const Moved& may,
                        double least_b);
