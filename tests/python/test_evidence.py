@@ -287,6 +287,25 @@ def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
     assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
 
 
+@pytest.mark.parametrize(("training", "longer"), [(0.12, 0.02), (0.09, 0.0), (None, 0.0)])
+def test_static_choices_pay_for_what_takes_longer_in_a_training(tmp_path, training, longer):
+    store, job = Store(tmp_path / "cells"), jobs.JOBS["cnn"]
+    if training is not None:
+        passes = {"frozen": 0.1, "training": training}
+        store.write("virtual/cnn/4/int4/passes", {"result": passes})
+    found, measured = virtual_report.longer_between_passes(store, job, 4, "int4")
+    assert (found, measured) == (pytest.approx(longer), training is not None)
+    result = {
+        "figure": 0.8,
+        "bytes_sent": 1.0,
+        "dense_bytes": 2.0,
+        "curve": [[job.steps, 0.5]],
+        "step_seconds": {jobs.segment_key(s): 0.1 for s in jobs.all_segments(job.steps)},
+    }
+    row = virtual_report.static_row(job, "int4", [result], found, 0.5)
+    assert row.seconds["C2"] == pytest.approx(job.steps * (0.1 + longer))
+
+
 def test_a_target_is_reached_between_two_evaluations():
     assert crossing([1.0, 0.5, 0.4], [10.0, 20.0, 30.0], 0.75) == 15.0
     assert crossing([1.0, 0.5], [10.0, 20.0], 1.5) == 10.0
