@@ -25,6 +25,7 @@ from .jobs import SEEDS
 from .report import MISSING, Plot, Report, provenance, table
 from .store import Store
 from .virtual import POLICIES, policy_name, static_name
+from .virtual_report import longer_between_passes
 
 LINK = "100mbit"  # of virtual.py's results beside GraVAC
 
@@ -345,7 +346,7 @@ def beside_gravac(store: Store) -> dict[str, Run | None]:
     names = {name: partial(static_name, "cnn", 4, name) for name in STATIC_BESIDE}
     for policy in ("gravac", "accordion"):
         names[policy] = partial(policy_name, "cnn", 4, policy, LINK)
-    return {name: from_virtual(store, name_of) for name, name_of in names.items()}
+    return {name: from_virtual(store, name, name_of) for name, name_of in names.items()}
 
 
 def gravac_part(store: Store, runs: Runs) -> str:
@@ -365,12 +366,13 @@ def gravac_part(store: Store, runs: Runs) -> str:
     return "\n".join(parts)
 
 
-def from_virtual(store: Store, name_of) -> Run | None:
+def from_virtual(store: Store, choice: str, name_of) -> Run | None:
     found = list(filter(None, (store.result(name_of(seed)) for seed in SEEDS)))
     for result in found:
         if "step_seconds" in result:
             timed = jobs.seconds_on(LINK, result["steps"], result["step_seconds"])
-            result["seconds"] = sum(timed)
+            longer, _ = longer_between_passes(store, jobs.JOBS["cnn"], 4, choice)
+            result["seconds"] = sum(timed) + longer * result["steps"]
     return Run("", found) if found else None
 
 

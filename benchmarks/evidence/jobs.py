@@ -204,7 +204,7 @@ def time_steps(job: Job, ranks: int, seed: int, **options) -> dict[str, float]:
 
 def time_between_passes(job: Job, ranks: int, seed: int, **options) -> dict[str, float]:
     """What a step takes on the fastest link, as time_steps has it and between real forward and
-    backward passes, which leave other things in the caches; in turn."""
+    backward passes, which leave other things in the caches; twice in turn."""
     tasks = {
         "frozen": frozen(make_task(job, ranks, seed), ranks),
         "training": make_task(job, ranks, seed),
@@ -214,9 +214,10 @@ def time_between_passes(job: Job, ranks: int, seed: int, **options) -> dict[str,
         name: make_cluster(task, ranks, [(0, rate / 8, latency)], seed, job.steps, **options)
         for name, task in tasks.items()
     }
-    for _ in range(TIMED + 1):
+    for _ in range(2):
         for cluster in clusters.values():
-            cluster.step()
+            for _ in range(TIMED // 2 + 1):
+                cluster.step()
     scale = scale_of(tasks["training"].model)
     return {
         name: rounded(scale * statistics.median(cluster.step_seconds[1:]))

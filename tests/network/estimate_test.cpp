@@ -447,6 +447,29 @@ TEST(NetworkEstimate, ARateThatFallsFarIsSeenAlsoWhereBytesWereHidden) {
   }
 }
 
+TEST(NetworkEstimate, ALatencyThatGrowsIsNotTakenForALostRateWhereSizesDiffer) {
+  const Link before = parse_link("1gbit,0.5ms");
+  const Link after = parse_link("1gbit,5ms");
+  const Round owner{Collective::all_to_all, 1'000'000};
+  std::vector<Round> rounds;
+  for (const std::size_t bytes : {19'000, 44'000, 2'500, 12'500}) {
+    rounds.push_back({Collective::all_reduce, bytes});
+  }
+  Network start(4, before);
+  for (const Collective kind : kPricedCollectives) start.set(kind, {before, Origin::given, 1.0});
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    NetworkEstimate estimate(4);
+    estimate.start_from(start);
+    Steps steps(before, rounds, 0.1, seed, /*hidden=*/1);
+    for (int i = 0; i < 50; ++i) estimate.observe(steps.next());
+    steps.change(after);
+    for (int i = 0; i < 12; ++i) estimate.observe(steps.next());
+    const Fit truth{after, Origin::given, 1.0};
+    EXPECT_NEAR(seconds(owner, estimate) / price(cost(owner, 4), truth).total().count(), 1, 0.3)
+        << seed;
+  }
+}
+
 TEST(NetworkChange, IsDescribedInWords) {
   EXPECT_EQ(describe(NetworkChange{.of_latency = false, .factor = 2}),
             "the rate of the network is 0.50 times what it was");

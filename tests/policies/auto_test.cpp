@@ -321,7 +321,8 @@ TEST(Auto, RetreatsToTheBestThatWasMeasured) {
 
 // What is modelled of others goes by a network that is no longer there.
 TEST(Auto, SendsNoMoreWhereItIsTheWireThatIsSlow) {
-  for (const double on_the_wire : {0.0, 0.9}) {
+  // Shares of a step. In the middle it is compressing that takes so much longer than modelled.
+  for (const double on_the_wire : {0.0, 0.3, 0.9}) {
     PretendedJob job("1gbit,1ms");
     job.backlog = as_measured;
     const auto policy = sgd();
@@ -331,10 +332,10 @@ TEST(Auto, SendsNoMoreWhereItIsTheWireThatIsSlow) {
     job.on_the_wire = on_the_wire;
     double most = 0;
     for (int i = 0; i < 60; ++i) most = std::max(most, job.step(*policy).bytes_sent);
-    if (on_the_wire > 0) {
+    if (on_the_wire > 0.5) {
       EXPECT_LE(most, before);
     } else {
-      EXPECT_GT(most, before) << "it was compressing that took so long";
+      EXPECT_GT(most, before) << on_the_wire;
     }
   }
 }
@@ -383,19 +384,38 @@ TEST(Auto, GoesByWhatTheGradientTellsOfLowRankBeforeItTriesIt) {
   }
 }
 
+// Looking well is not enough for a second time.
+TEST(Auto, DoesNotTryLowRankAgainAndAgainBecauseItLooksWell) {
+  PretendedJob job("20mbit,1ms");
+  job.backlog = [](const Choice& choice) {
+    return choice.method->level == Level::rank ? 30.0 : as_measured(choice);
+  };
+  job.low_rank_share = 0.999;
+  const auto policy = sgd();
+  int trials = 0;
+  bool before = false;
+  for (int i = 0; i < 600; ++i) {
+    const bool in_use = job.step(*policy).choices.back().method->level == Level::rank;
+    trials += in_use && !before;
+    before = in_use;
+  }
+  EXPECT_GE(trials, 1);
+  EXPECT_LE(trials, 3) << "it may be forgotten after 300 steps, and once more later";
+}
+
 TEST(Auto, LooksAtLowRankSoonAndThenSeldomAndNotWhileItIsInUse) {
   PretendedJob job("20mbit,1ms");
   job.backlog = as_measured;
   job.low_rank_share = 0.5;
   job.record_period = 1;
-  const auto policy = sgd({{"guess", "9"}});
+  const auto policy = sgd({{"guess", "9"}, {"selection", "1e6"}});  // so that int4 is sent at first
   std::vector<std::int64_t> asked;
   for (int i = 0; i < 300; ++i) {
     job.step(*policy);
     if (policy->asks_for_low_rank_share()) asked.push_back(i);
   }
   // Twice or three times in a row, until the first answer has come back.
-  EXPECT_LE(asked.front(), 2);
+  EXPECT_LE(asked.front(), 16);
   EXPECT_GE(asked.back(), 200);
   EXPECT_LE(asked.size(), 30u);
   job.low_rank_share = 0.99;

@@ -72,12 +72,16 @@ TEST(BacklogBook, SeesInTheGradientWhatWouldWaitBehindLowRank) {
   EXPECT_NEAR(book.expect(rank(8), 20).backlog, 10 * 0.25, 1e-12);
   EXPECT_NEAR(book.expect(rank(4), 20).backlog, 10 * 0.25 * std::pow(2, 1.5), 1e-12);
   EXPECT_EQ(book.expect(rank(8), 20).how, "seen in the gradient");
-  // The newer of what was seen and what was measured counts, and neither for ever.
+  // What was measured since counts; after that the worse of the two.
   book.note(rank(8), 0.5, 30);
   EXPECT_DOUBLE_EQ(book.expect(rank(8), 40).backlog, 0.5);
   book.see_low_rank(0.9, 50);
   EXPECT_NEAR(book.expect(rank(8), 60).backlog, 10.0 / 9, 1e-12);
-  EXPECT_EQ(book.expect(rank(8), 350).how, "predicted");
+  book.see_low_rank(0.99, 70);
+  EXPECT_DOUBLE_EQ(book.expect(rank(8), 80).backlog, 0.5);
+  EXPECT_EQ(book.expect(rank(8), 80).how, "measured");
+  // What is forgotten is not replaced by a guess.
+  EXPECT_NEAR(book.expect(rank(8), 330).backlog, 10.0 / 99, 1e-12);
   // A gradient that low rank carries as a whole leaves nothing.
   book.see_low_rank(1, 400);
   EXPECT_EQ(book.expect(rank(4), 410).backlog, 0);

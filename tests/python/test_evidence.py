@@ -287,7 +287,7 @@ def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
     assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
 
 
-@pytest.mark.parametrize(("training", "longer"), [(0.12, 0.02), (0.09, 0.0), (None, 0.0)])
+@pytest.mark.parametrize(("training", "longer"), [(0.12, 0.02), (0.09, -0.01), (None, 0.0)])
 def test_static_choices_pay_for_what_takes_longer_in_a_training(tmp_path, training, longer):
     store, job = Store(tmp_path / "cells"), jobs.JOBS["cnn"]
     if training is not None:

@@ -80,6 +80,7 @@ class Overheard : public Policy {
     log_.push_back(concat("bucket ", question.bucket, ": ", in_words(decision)));
     return decision;
   }
+  bool asks_for_low_rank_share() const override { return policy_->asks_for_low_rank_share(); }
   int batches_per_step() const override { return policy_->batches_per_step(); }
   double rate_scale() const override { return policy_->rate_scale(); }
   Notes remember() const override { return policy_->remember(); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/compressors/averaging.h"
 #include "tests/session/scripted_policy.h"
@@ -48,6 +49,86 @@ Vector whole_residual(Job& job, int rank) {
 }
 
 const Record& record_of(Job& job, int rank) { return job.at(rank).last_step().record; }
+
+// --- what low rank would carry ---
+
+class AskingPolicy : public Policy {
+ public:
+  explicit AskingPolicy(bool asks) : asks_(asks) {}
+  Needs needs() const override { return {.reacts = true}; }
+  bool asks_for_low_rank_share() const override { return asks_; }
+  Decision decide(const Question&) override {
+    return {.choice = make_choice("int8"), .reason = {}};
+  }
+
+ private:
+  const bool asks_;
+};
+
+Settings asking(bool asks) {
+  Settings settings{.policy = "asking", .options = {}};
+  settings.make_policy = [=] { return std::make_unique<AskingPolicy>(asks); };
+  settings.clock = [] { return std::int64_t{1}; };
+  return settings;
+}
+
+// Of rank 1 in every matrix, or noise.
+Vectors of_low_rank(int ranks, bool low) {
+  Vector gradient = make_gradients(1, kElements, 5)[0];
+  std::size_t at = 0;
+  for (const Layer& layer : kLayers) {
+    for (std::size_t i = 0; low && layer.rows > 0 && i < layer.elements; ++i) {
+      gradient[at + i] =
+          gradient[at + i % layer.columns()] * static_cast<float>(1 + i / layer.columns());
+    }
+    at += layer.elements;
+  }
+  return Vectors(static_cast<std::size_t>(ranks), gradient);
+}
+
+TEST(LowRankShareOfASession, IsToldInStepsWithRecordsToWhoeverAsks) {
+  for (const bool low : {false, true}) {
+    Job job(2, asking(true));
+    job.lay_out(0, kLayers);
+    for (int step = 0; step < 5; ++step) {
+      Vectors gradients = of_low_rank(2, low);
+      job.step(gradients);
+      const double share = record_of(job, 0).low_rank_share;
+      EXPECT_EQ(share, record_of(job, 1).low_rank_share);
+      if (step % 4 != 0) continue;
+      EXPECT_GT(share, low ? 0.99 : 0.05);
+      EXPECT_LE(share, low ? 1.0 : 0.6);
+    }
+  }
+}
+
+TEST(LowRankShareOfASession, IsNotToldToOthersNorOfALostStep) {
+  Job silent(2, asking(false));
+  silent.lay_out(0, kLayers);
+  Vectors gradients = of_low_rank(2, true);
+  silent.step(gradients);
+  EXPECT_EQ(record_of(silent, 0).low_rank_share, 0);
+  Job lost(2, asking(true));
+  lost.lay_out(0, kLayers);
+  gradients = of_low_rank(2, true);
+  gradients[1][17] = std::numeric_limits<float>::quiet_NaN();
+  lost.step(gradients);
+  EXPECT_EQ(record_of(lost, 0).low_rank_share, 0);
+}
+
+TEST(LowRankShareOfASession, CountsWhatStaysDenseAsCarried) {
+  Settings settings = asking(true);
+  const auto share = [&] {
+    Job job(2, settings);
+    job.lay_out(0, kLayers);
+    Vectors gradients = of_low_rank(2, false);
+    job.step(gradients);
+    return record_of(job, 0).low_rank_share;
+  };
+  const double of_all = share();
+  settings.exclude = {"c"};
+  EXPECT_GT(share(), of_all + 0.1);
+}
 
 // --- magnitudes ---
 
@@ -158,7 +239,7 @@ TEST_P(Backlog, IsThatOfTheExactMeans) {
     job.step(gradients);
     Statistics statistics{.step = static_cast<std::int64_t>(step), .ranks = {}};
     for (int rank = 0; rank < kRanks; ++rank) statistics.ranks.push_back(record_of(job, rank));
-    const bool due = step % 2 == 0;
+    const bool due = step % kSketchedPeriod == 0;
     ASSERT_EQ(mean_backlog(statistics).has_value(), due);
     if (!due) continue;
     Vectors residuals;

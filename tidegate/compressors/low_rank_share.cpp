@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tidegate/session/low_rank_share.h"
+#include "tidegate/compressors/low_rank_share.h"
 
 #include <algorithm>
 #include <cmath>
@@ -35,8 +35,10 @@ void LowRankShare::add(const Layer& layer, std::span<const float> mean) {
     kernels::orthonormalise(p_, shape.rank);
     kernels::multiply_transposed(shape, mean, p_, q_);
   }
-  // As P is orthonormal, |P Q^T| = |Q|; no more than all, up to rounding.
-  carried_ += std::min(energy, kernels::sum_of_squares(q_));
+  // As P is orthonormal, |P Q^T| = |Q|; no more than all, up to rounding. What overflowed is
+  // nothing to go by, and shows in the sum.
+  const double carried = kernels::sum_of_squares(q_);
+  carried_ += std::isfinite(carried) ? std::min(energy, carried) : carried;
 }
 
 double LowRankShare::share() const {

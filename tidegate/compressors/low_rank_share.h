@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the mean gradient low rank would carry: the share of its energy along the first
+// How much of an averaged gradient low rank would carry: the share of its energy along the first
 // kMaxRank singular directions of every matrix, and all of what travels whole. From it a policy
 // predicts what would wait behind low rank before it tries it (policies/backlog_book.h).
 //

@@ -88,7 +88,7 @@ void BacklogBook::note(const Choice& used, double backlog, std::int64_t step) {
 
 void BacklogBook::see_low_rank(double share, std::int64_t step) {
   const double backlog = rules_.low_rank * (1 - share) / share;
-  low_rank_ = {std::min(backlog, kLargestNote), step, rules_.memory};
+  low_rank_ = {std::min(backlog, kLargestNote), step};
 }
 
 std::optional<std::int64_t> BacklogBook::low_rank_seen() const {
@@ -101,7 +101,9 @@ double BacklogBook::behind_rank(const Choice& choice, double behind_the_highest)
 
 double BacklogBook::predict(const Choice& choice) const {
   const Method& method = *choice.method;
-  if (method.level == Level::rank) return behind_rank(choice, rules_.guess);
+  if (method.level == Level::rank) {
+    return behind_rank(choice, low_rank_ ? low_rank_->backlog : rules_.guess);
+  }
   if (!method.predict_backlog) return rules_.guess;
   const double predicted = method.predict_backlog(choice, gradient_);
   // Of methods with one root the row itself tells what it delivers less.
@@ -110,12 +112,21 @@ double BacklogBook::predict(const Choice& choice) const {
 }
 
 Expected BacklogBook::expect(const Choice& choice, std::int64_t step) const {
+  const Expected known = expect_from_use(choice, step);
+  if (choice.method->level != Level::rank || !low_rank_) return known;
   const auto found = measured_.find(family_of(choice));
-  const auto seen_since = [&](const auto& level) { return low_rank_->step > level.second.step; };
-  if (choice.method->level == Level::rank && low_rank_ && low_rank_->counts(step) &&
-      (found == measured_.end() || std::ranges::all_of(found->second, seen_since))) {
-    return {behind_rank(choice, low_rank_->backlog), "seen in the gradient"};
-  }
+  const bool used_since =
+      found != measured_.end() && std::ranges::any_of(found->second, [&](const auto& level) {
+        return level.second.step >= low_rank_->step;
+      });
+  const double seen = behind_rank(choice, low_rank_->backlog);
+  // What was measured to be worse than it looks is not tried again for looking well.
+  if (used_since || seen < known.backlog) return known;
+  return {seen, "seen in the gradient"};
+}
+
+Expected BacklogBook::expect_from_use(const Choice& choice, std::int64_t step) const {
+  const auto found = measured_.find(family_of(choice));
   if (found == measured_.end()) return {predict(choice), "predicted"};
   const Levels& levels = found->second;
   const double here = level_of(choice);
@@ -144,8 +155,7 @@ void BacklogBook::remember(Notes& notes) const {
                  std::min<double>(gradient_.energies[bin], kLargestNote)});
   }
   if (low_rank_) {
-    notes[kLowRank] = {low_rank_->backlog, static_cast<double>(low_rank_->step),
-                       static_cast<double>(low_rank_->memory)};
+    notes[kLowRank] = {low_rank_->backlog, static_cast<double>(low_rank_->step)};
   }
   for (const auto& [method, levels] : measured_) {
     std::vector<double>& values = notes[std::string(kNote) + method];
@@ -166,8 +176,8 @@ void BacklogBook::recall(const Notes& notes) {
     gradient.energies[bin] = static_cast<float>(row[2]);
   }
   if (gradient.elements() > 0) set_gradient(gradient);
-  for (const auto& row : rows_of(notes, kLowRank, 3)) {
-    low_rank_ = {row[0], static_cast<std::int64_t>(row[1]), static_cast<std::int64_t>(row[2])};
+  for (const auto& row : rows_of(notes, kLowRank, 2)) {
+    low_rank_ = {row[0], static_cast<std::int64_t>(row[1])};
   }
   for (const auto& [key, values] : notes) {
     if (!key.starts_with(kNote)) continue;

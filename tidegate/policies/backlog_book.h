@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many steps' worth of gradient energy wait behind a choice: as it was measured while the
-// choice was in use, and for other levels and methods predicted from that and from the magnitudes
-// of the gradient.
+// choice was in use, and for other levels and methods predicted from that, from the magnitudes of
+// the gradient and from what low rank would carry of it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct BacklogRules {
 
 struct Expected {
   double backlog = 0;
-  std::string_view how;  // measured at this level, drawn from another one, or predicted
+  std::string_view how;  // measured at this level, drawn from another one, predicted, or seen
 };
 
 class BacklogBook {
@@ -48,8 +48,8 @@ class BacklogBook {
   void note(const Choice& used, double backlog, std::int64_t step);
 
   // At a level that was in use not long ago, what was measured; else drawn from the level that was
-  // in use last, if that is not long ago; else predicted. Of low rank, what was seen in the
-  // gradient since it was last in use.
+  // in use last, if that is not long ago; else predicted. Of low rank no less than what was seen in
+  // the gradient since it was last in use.
   Expected expect(const Choice& choice, std::int64_t step) const;
 
   void remember(Notes& notes) const;
@@ -63,6 +63,11 @@ class BacklogBook {
     bool counts(std::int64_t now) const { return now < step + memory; }
   };
   using Levels = std::map<double, Entry>;
+  struct Seen {
+    double backlog = 0;  // behind the highest rank
+    std::int64_t step = 0;
+  };
+  Expected expect_from_use(const Choice& choice, std::int64_t step) const;
   double predict(const Choice& choice) const;
   double behind_rank(const Choice& choice, double behind_the_highest) const;
   double share_of(const Choice& choice) const;  // what waits, in units of its family
@@ -70,7 +75,7 @@ class BacklogBook {
   BacklogRules rules_;
   Histogram gradient_;
   bool gradient_known_ = false;
-  std::optional<Entry> low_rank_;  // behind the highest rank, by what was seen in the gradient
+  std::optional<Seen> low_rank_;            // in the gradient
   std::map<std::string, Levels> measured_;  // by family of methods
 };
 

@@ -60,7 +60,10 @@ void JobModel::add(const Bucket& bucket, const Choice& choice, const CodecSpeed&
   }
   exchange.timing.ready = bucket.ready;
   outlook.bytes_sent += exchange.bytes_sent;
-  for (const Price& round : exchange.timing.rounds) outlook.sending += round.sending;
+  for (const Price& round : exchange.timing.rounds) {
+    outlook.sending += round.sending;
+    outlook.on_the_wire += round.total();
+  }
   timings.push_back(std::move(exchange.timing));
 }
 

@@ -14,8 +14,9 @@ namespace tidegate {
 
 struct Outlook {
   Seconds step{0};
-  double bytes_sent = 0;  // by one rank
-  Seconds sending{0};     // for which bytes occupy the wire
+  double bytes_sent = 0;   // by one rank
+  Seconds sending{0};      // for which bytes occupy the wire
+  Seconds on_the_wire{0};  // latencies included, one after another
 };
 
 // What a step would take by one choice, on links that differ in their rates alone.

@@ -26,6 +26,9 @@ void check_record(const Record& record, int rank) {
   const auto check_finite = [&](double number, const char* what) {
     if (!(number >= 0 && std::isfinite(number))) refuse(number, what);
   };
+  const auto check_share = [&](double number, const char* what) {
+    if (!(number >= 0 && number <= 1)) refuse(number, what);
+  };
   const auto check_count = [&](std::uint64_t number, std::uint64_t most, const char* what) {
     if (number > most) refuse(number, what);
   };
@@ -46,8 +49,7 @@ void check_record(const Record& record, int rank) {
   check(record.record_seconds, "seconds of records");
   check(record.bytes_sent, "bytes sent");
   check(record.learning_rate, "learning rate");
-  check_finite(record.low_rank_share, "share that low rank would carry");
-  if (record.low_rank_share > 1) refuse(record.low_rank_share, "share that low rank would carry");
+  check_share(record.low_rank_share, "share that low rank would carry");
   check_count(record.compressed, 1, "compressed");
   check_count(record.finite, 1, "finite");
   check_count(record.buckets, kMostBuckets, "buckets");

@@ -46,8 +46,8 @@ struct Record {
   std::uint64_t finite = 1;      // 0 if any result was NaN or Inf
   std::uint64_t buckets = 0;
   double learning_rate = 0;  // of the optimiser's first group; 0 = unknown
-  // Of the energy of the mean gradient, what low rank would carry (session/low_rank_share.h), if
-  // the policy asked for it in this step; else 0.
+  // Of the energy of what was delivered, the part that low rank would carry
+  // (compressors/low_rank_share.h), if the policy asked for it in this step; else 0.
   double low_rank_share = 0;
   std::uint64_t rate_drops = 0;  // so far: the learning rate of a group fell by a fifth or more
   std::uint64_t epochs = 0;      // that have come to their end so far

@@ -10,10 +10,10 @@
 #include "tidegate/base/half.h"
 #include "tidegate/base/hash.h"
 #include "tidegate/base/random.h"
+#include "tidegate/compressors/low_rank_share.h"
 #include "tidegate/network/price.h"
 #include "tidegate/policies/ask.h"
 #include "tidegate/session/division.h"
-#include "tidegate/session/low_rank_share.h"
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
@@ -388,14 +388,22 @@ void Session::choose_depth() {
 // For policies that look at averaged gradients.
 void Session::sum_up() {
   if (!windows_.wanted() || figures_.record.finite == 0) return;
-  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
-    if (step_buckets_[i].foreign) continue;
-    buckets_[i]->for_each_mean(step_buckets_[i],
-                               [&](const Layer& layer, std::span<const float> mean) {
-                                 windows_.add(layer.name, mean, 1.0f / step_buckets_[i].loss_scale);
-                               });
-  }
+  for_each_mean([&](const ReadyBucket& bucket, const Layer& layer, std::span<const float> mean) {
+    windows_.add(layer.name, mean, 1.0f / bucket.loss_scale);
+  });
   windows_.end_step();
+}
+
+// In the step that is being finished.
+void Session::for_each_mean(
+    const std::function<void(const ReadyBucket&, const Layer&, std::span<const float>)>& visit) {
+  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
+    const ReadyBucket& bucket = step_buckets_[i];
+    if (bucket.foreign) continue;
+    buckets_[i]->for_each_mean(bucket, [&](const Layer& layer, std::span<const float> mean) {
+      visit(bucket, layer, mean);
+    });
+  }
 }
 
 void Session::admit(const ReadyBucket& ready) {
@@ -583,20 +591,14 @@ void Session::fill_sketches(Record& record) {
   std::ranges::transform(residual, record.residual_sketch.begin(), to_bf16);
 }
 
-// Of the layers that may be compressed.
+// Of what was delivered. Layers that stay dense are carried whole, like vectors.
 double Session::low_rank_share() {
   if (figures_.record.finite == 0) return 0;
   LowRankShare share;
-  for (std::size_t i = 0; i < step_buckets_.size(); ++i) {
-    if (step_buckets_[i].foreign) continue;
-    const Layers& compressible = buckets_[i]->compressible();
-    buckets_[i]->for_each_mean(step_buckets_[i],
-                               [&](const Layer& layer, std::span<const float> mean) {
-                                 if (std::ranges::find(compressible, layer) != compressible.end()) {
-                                   share.add(layer, mean);
-                                 }
-                               });
-  }
+  for_each_mean([&](const ReadyBucket&, const Layer& layer, std::span<const float> mean) {
+    const std::size_t rows = excluded(layer.name) ? 0 : layer.rows;
+    share.add({layer.name, layer.elements, rows}, mean);
+  });
   return share.share();
 }
 

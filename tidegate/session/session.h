@@ -206,6 +206,8 @@ class Session {
   void sum_up();
   void fill_sketches(Record& record);
   double low_rank_share();
+  void for_each_mean(
+      const std::function<void(const ReadyBucket&, const Layer&, std::span<const float>)>& visit);
   void note_buckets();
   bool residuals_in_use() const;
   Extent extent() const { return {place_.ranks, shared_.topology.hosts()}; }

@@ -80,7 +80,7 @@ class SharedWire {
   struct Flight {
     std::int64_t issued = 0;
     double expected = 0;  // seconds
-    double weight = 0;
+    double weight = 0;    // bytes
     bool priced = true;
     bool in_steps = false;
     double charged = 0;
