@@ -549,7 +549,8 @@ class Auto : public Policy {
     if (why == Why::review || why == Why::network) prefer_the_present(now, all, why);
     const Outcome outcome = best_of(std::move(all), model);
     if (outcome.best.stays) {
-      plan_->expected = outlook(model).step;
+      // What the guard has come to expect stays: it would only be told the same again.
+      plan_->expected = std::max(plan_->expected, outlook(model).step);
     } else {
       adopt(now, model, outcome, why);
     }
@@ -795,9 +796,9 @@ PolicyRow auto_row() {
            {"look_anyway", "512",
             "steps after which candidates are compared even if nothing seems new: 8 times the "
             "longest wait, so that small changes that add up are not missed for ever"},
-           {"alike", "0.05",
+           {"alike", "0.08",
             "relative change of an input that is none: a comparison takes milliseconds, and would "
-            "hardly come out otherwise"},
+            "hardly come out otherwise. Rates that are measured waver by some per cent"},
            {"most_at_once", "2",
             "factor by which a level moves at most in one decision while something waits: after a "
             "jump to a strong level the model starves until the residual has filled"},
