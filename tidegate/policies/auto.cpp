@@ -815,8 +815,9 @@ PolicyRow auto_row() {
             "8), until it was seen or measured: 0.16 and 0.2 in the first steps of a CNN and an "
             "LSTM"},
            {"low_rank", "10",
-            "what waits behind rank 8, in gradients, over what it would leave out of a single "
-            "gradient (as odds): 8 to 11 over three jobs, ranks 2 to 8 and all of training"},
+            "what waits behind rank 8, in gradients, over what it would leave out of one gradient "
+            "(as odds): 7 to 13 over three jobs, three ranks and all of training, but 20 to 30 in "
+            "the first third of a GPT's"},
            {"rank_power", "1.5",
             "what waits falls with the rank to the power of this: 0.41, 1.22 and 3.84 were "
             "measured "
