@@ -157,7 +157,7 @@ class Auto : public Policy {
   // gradients change fast at first, and then seldom.
   bool asks_for_low_rank_share() const override {
     if (!plan_ || present().method->level != Level::none) return false;
-    if (step_ < plan_->since + rules_.shortest_wait) return false;
+    if (step_ <= plan_->since) return false;  // what waited goes out
     const auto seen = book_.low_rank_seen();
     return !seen || step_ >= *seen + std::clamp(*seen, rules_.shortest_wait, rules_.longest_wait);
   }
