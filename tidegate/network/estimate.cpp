@@ -470,12 +470,14 @@ NetworkEstimate::Multiples NetworkEstimate::common_change(const Moved& moved) co
   const auto off = [&](const Multiples& by) { return misfit(scaled(samples, by)); };
   constexpr Multiples kNone{1, 1};
   constexpr Moved kAny{.latency = true, .rate = true};
+  Multiples both = fitted(kAny, kNone);
+  if (moved.latency && moved.rate) return both;
   // Where bytes hide behind latency, a fit that starts from there does not see that they no longer
   // do: another one starts from where they are all that counts.
-  const Multiples from_known = fitted(kAny, kNone);
-  const Multiples from_bytes = fitted(kAny, {1, slower_bytes(samples)});
-  const Multiples both = off(from_bytes) < off(from_known) ? from_bytes : from_known;
-  if (moved.latency && moved.rate) return both;
+  if (moved.latency) {
+    const Multiples from_bytes = fitted(kAny, {1, slower_bytes(samples)});
+    if (off(from_bytes) < off(both)) both = from_bytes;
+  }
   const Multiples one = fitted(moved, kNone);
   return off(both) < kMuchBetter * off(one) ? both : one;
 }
