@@ -179,6 +179,26 @@ TEST(NetworkEstimate, IsNotMovedBySingleOutliers) {
   }
 }
 
+// A token bucket lets a short message through at once where it comes alone. Among errors relative to
+// what transfers took, those that took next to nothing are the largest.
+TEST(NetworkEstimate, SomeShortMessagesAtOnceDoNotMakeALinkFast) {
+  const Link link = parse_link("100mbit,0.4ms");
+  const Round small{Collective::all_reduce, 20'000};
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    NetworkEstimate estimate = calibrated(link);
+    Steps steps(link, {kLarge, small}, 0.05, seed);
+    int changes = 0;
+    for (int i = 0; i < 100; ++i) {
+      std::vector<Transfer> transfers = steps.next();
+      if (i % 4 == 3) transfers.back().seconds = Seconds(3e-4);
+      changes += estimate.observe(transfers) ? 1 : 0;
+      ASSERT_NEAR(seconds(kLarge, estimate) / price(kLarge, 4, link).count(), 1, 0.1)
+          << "step " << i << ", seed " << seed;
+    }
+    EXPECT_EQ(changes, 0) << seed;
+  }
+}
+
 TEST(NetworkEstimate, TellsLatencyFromRateOnlyAsFarAsSizesDo) {
   // One size alone: the price of that size is right, and both parts have moved.
   NetworkEstimate estimate = calibrated(parse_link("100mbit,2ms"));

@@ -288,11 +288,12 @@ double NetworkEstimate::misfit(std::span<const Sample> samples) {
   return median(errors);
 }
 
-// Latency and time per byte as multiples (a, b) of what was known, from the transfers' relative
-// errors u a + v b + known - 1. Huber's weights, three rounds. A transfer that is all latency says
-// nothing about bytes, one that is not hides a share of its latency. And one that is mostly latency
-// says nothing about a rate that is known, nor one that is as much latency as bytes: what it took
-// beyond that is no matter of bytes.
+// Latency and time per byte as multiples (a, b) of what was known, from the transfers' errors
+// u a + v b + known - seconds, relative to what they took or should have, whichever is longer: or
+// the few that a token bucket lets through at once would be off by most, and decide. Huber's
+// weights, three rounds. A transfer that is all latency says nothing about bytes, one that is not
+// hides a share of its latency. And one that is mostly latency says nothing about a rate that is
+// known, nor one that is as much latency as bytes: what it took beyond that is no matter of bytes.
 NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples, double trust,
                                                 const Moved& may, double least_b) {
   double a = 1;
@@ -311,19 +312,38 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
     if (!may.latency) parts.known += a * std::exchange(parts.waiting, 0);
     return parts;
   };
-  std::vector<double> weights(samples.size(), 1.0);
+  struct Scale {
+    double seconds;
+    double weight;
+  };
+  std::vector<Scale> scales(samples.size());
+  const auto weigh = [&] {
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const Parts part = parts(samples[i]);
+      const double expected = a * part.waiting + b * part.sending + part.known;
+      scales[i].seconds = std::max(expected, samples[i].seconds);
+      errors.push_back(std::abs(expected - samples[i].seconds) / scales[i].seconds);
+    }
+    const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      scales[i].weight = errors[i] <= limit ? 1.0 : limit / errors[i];
+    }
+  };
   for (int round = 0; round < 3; ++round) {
+    weigh();
     double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const Parts part = parts(samples[i]);
-      const double u = part.waiting / samples[i].seconds;
-      const double v = part.sending / samples[i].seconds;
-      const double rest = 1 - part.known / samples[i].seconds;
-      uu += weights[i] * u * u;
-      vv += weights[i] * v * v;
-      uv += weights[i] * u * v;
-      u1 += weights[i] * u * rest;
-      v1 += weights[i] * v * rest;
+      const auto [scale, weight] = scales[i];
+      const double u = part.waiting / scale;
+      const double v = part.sending / scale;
+      const double rest = (samples[i].seconds - part.known) / scale;
+      uu += weight * u * u;
+      vv += weight * v * v;
+      uv += weight * u * v;
+      u1 += weight * u * rest;
+      v1 += weight * v * rest;
     }
     const double determinant = uu * vv - uv * uv;
     b = std::max((v1 * uu - u1 * uv) / determinant, least_b);
@@ -331,16 +351,6 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
     if (!(a >= 0)) {  // less than nothing: all of it is the bytes'
       a = 0;
       b = std::max(v1 / vv, least_b);
-    }
-    std::vector<double> errors;
-    for (const Sample& each : samples) {
-      const Parts part = parts(each);
-      const double expected = a * part.waiting + b * part.sending + part.known;
-      errors.push_back(std::abs(expected / each.seconds - 1));
-    }
-    const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      weights[i] = errors[i] <= limit ? 1.0 : limit / errors[i];
     }
   }
   return {a, b};
