@@ -41,6 +41,7 @@ WAYS = {
     },
 }
 WARM_UP = 5  # steps: DDP cuts its buckets anew after the first
+SETTLED = 24  # steps until ranks have told each other about some that were not the first
 
 
 def train(model, optimizer, data: Data, steps: int, synchronise: bool) -> float:
@@ -152,7 +153,7 @@ def main() -> int:
             before, steps = (
                 (arguments.auto_steps, arguments.auto_steps)
                 if name == "auto"
-                else (WARM_UP + 10, arguments.steps)
+                else (SETTLED, arguments.steps)
             )
             everyone = engine.gather_objects(step_seconds(way, data, before, steps))
             seen[name]["measured"].append(statistics.median(each[0] for each in everyone))

@@ -98,5 +98,21 @@ TEST(AgreedRecords, CountTwoStepsLaterAndThenSetTheNextRound) {
   EXPECT_TRUE(records.due(kWatchedPeriod));
 }
 
+// Records that cost much are rare, but not from the first on, of a step in which all warms up.
+TEST(AgreedRecords, BecomeRareByAndBy) {
+  AgreedRecords records(/*reacts=*/false);
+  std::vector<std::int64_t> rounds;
+  for (std::int64_t step = 0; step < 500; ++step) {
+    records.begin_step(step);
+    if (!records.due(step)) continue;
+    rounds.push_back(step);
+    records.contributed(step);
+    Statistics statistics = statistics_of({{.step_seconds = 1.0, .record_seconds = 2.0}});
+    statistics.step = step;
+    records.arrived(std::move(statistics));
+  }
+  EXPECT_EQ(rounds, (std::vector<std::int64_t>{0, 8, 16, 32, 64, 128, 256, 456}));
+}
+
 }  // namespace
 }  // namespace tidegate::agreed_records_test

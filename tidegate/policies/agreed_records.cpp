@@ -29,8 +29,13 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    next_due_ = std::max(
-        step, agreed_.step + period_after(agreed_, dense_period_, longest_period_, at_any_cost_));
+    std::int64_t period = period_after(agreed_, dense_period_, longest_period_, at_any_cost_);
+    // The first steps of a job are unlike others: reports should not go by them for long. (Who
+    // reacts has records often enough.)
+    if (longest_period_ == kLongestPeriod) {
+      period = std::min(period, std::max(agreed_.step, kLongestUrgentPeriod));
+    }
+    next_due_ = std::max(step, agreed_.step + period);
   }
   return agreed();
 }
