@@ -84,6 +84,19 @@ TEST(PeriodAfter, IsOneWhileNoStepHasBeenTimed) {
   EXPECT_EQ(period_after(statistics_of({{.record_seconds = 1.0, .compressed = 1}})), 1);
 }
 
+// On a slow network records cost much, and if it has just become slow they tell most.
+TEST(PeriodAfter, IsOneAfterAnExchangeThatTookMuchLongerThanTheStepBefore) {
+  Record record{.step_seconds = 0.1,
+                .wire_seconds = 0.19,
+                .record_seconds = 0.14,
+                .compressed = 1,
+                .sketched = 1};
+  EXPECT_GT(period_after(statistics_of({record, record})), 8);
+  Record slow = record;
+  slow.wire_seconds = 0.21;
+  EXPECT_EQ(period_after(statistics_of({record, slow})), 1);
+}
+
 // --- from when on ---
 
 TEST(AgreedRecords, CountTwoStepsLaterAndThenSetTheNextRound) {

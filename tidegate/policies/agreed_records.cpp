@@ -56,6 +56,7 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   double round = 0;
   double step = 0;
   bool compressed = false;
+  bool sudden = false;
   const bool sketched = statistics.ranks.front().sketched != 0;
   const Round records = records_round(sketched);
   const double bytes =
@@ -69,7 +70,10 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
     round = std::max(round, std::min(record.record_seconds, late + sending));
     step = std::max(step, record.step_seconds);
     compressed = compressed || record.compressed != 0;
+    sudden = sudden || (record.step_seconds > 0 &&  // of the step before
+                        record.wire_seconds > kSudden * record.step_seconds);
   }
+  if (sudden) return 1;
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
   const double longest =
       std::clamp(at_any_cost ? 0 : ratio / kMostUrgent, static_cast<double>(longest_period),

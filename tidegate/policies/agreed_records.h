@@ -30,6 +30,9 @@ inline constexpr std::int64_t kLongestPeriod = 200;
 // for events, up to kMostUrgent times as much otherwise.
 inline constexpr std::int64_t kLongestUrgentPeriod = 8;
 inline constexpr double kMostUrgent = 4;
+// An exchange that takes so many times as long as the whole step before it may be the first on a
+// network that has changed, or an outlier: the next record tells, and is due at once.
+inline constexpr double kSudden = 2;
 
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
 // the same numbers at the same step.

@@ -775,7 +775,7 @@ PolicyRow auto_row() {
            {"hidden", "0.9",
             "all buckets but the last go by bf16 if that takes no more than this share of the time "
             "between the first and the last: then they cost nothing and nothing of them waits"},
-           {"slower", "0.05",
+           {"slower", "0.15",
             "chance that the link is much slower than it is known to be: until that is noticed, "
             "what sends less suffers less"},
            {"much_slower", "4", "times that bytes take longer then"},
