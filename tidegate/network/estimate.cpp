@@ -501,8 +501,8 @@ double NetworkEstimate::slower_bytes(std::span<const Sample> samples) {
   return factors.empty() ? 1 : median(factors);
 }
 
-// Windows begin with the steps that gave the change away.
-NetworkChange NetworkEstimate::start_anew(const Multiples& change) {
+// Windows begin with the steps that gave the change away. None = so much is not believed.
+std::optional<NetworkChange> NetworkEstimate::start_anew(const Multiples& change) {
   const Network old = network_;
   std::array<double, kPricedCollectives.size()> fastest;
   std::ranges::transform(kPricedCollectives, fastest.begin(), [&](auto of) { return seen(of); });
@@ -527,7 +527,9 @@ NetworkChange NetworkEstimate::start_anew(const Multiples& change) {
     kinds_[i].before = network_.fit(kPricedCollectives[i]).link;
   }
   const bool of_latency = std::abs(gone.latency) > std::abs(gone.rate);
-  return {.of_latency = of_latency, .factor = std::exp(of_latency ? gone.latency : -gone.rate)};
+  const double more = of_latency ? gone.latency : -gone.rate;
+  if (std::abs(more) < kLeastChange) return std::nullopt;
+  return NetworkChange{.of_latency = of_latency, .factor = std::exp(more)};
 }
 
 }  // namespace tidegate

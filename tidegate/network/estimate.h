@@ -118,7 +118,7 @@ class NetworkEstimate {
   void follow();
   Moved look_for_change(std::span<const Transfer> transfers);
   Multiples common_change(const Moved& moved) const;
-  NetworkChange start_anew(const Multiples& change);
+  std::optional<NetworkChange> start_anew(const Multiples& change);
   void restart(double trust);
   void derive_unlimited();
   double seen(Collective collective);
