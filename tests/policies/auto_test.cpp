@@ -291,6 +291,20 @@ TEST(Auto, RetreatsWithin20StepsFromWhatIsSlowerThanModelled) {
   EXPECT_LE(trials.size(), 40u);
 }
 
+// Ranks that share processors begin their steps whenever they get one, and go at the same pace.
+TEST(Auto, DoesNotTakeTheSlowestRankOfEachStepForThePace) {
+  for (const double unevenness : {0.0, 0.4}) {
+    PretendedJob job("10gbit,50us");
+    job.backlog = as_measured;
+    job.unevenness = unevenness;
+    const auto policy = sgd();
+    for (int i = 0; i < 200; ++i) {
+      const PretendedJob::Step step = job.step(*policy);
+      ASSERT_EQ(step.reason.find("instead of the"), std::string::npos) << i << ": " << step.reason;
+    }
+  }
+}
+
 TEST(Auto, RetreatsToTheBestThatWasMeasured) {
   PretendedJob job("20mbit,1ms");
   job.backlog = [](const Choice&) { return 1e-4; };  // so that it goes down to rank 1

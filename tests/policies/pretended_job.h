@@ -31,6 +31,8 @@ class PretendedJob {
   std::function<double(std::int64_t step)> gradient_energy = [](std::int64_t) { return 1.0; };
   double low_rank_share = 0;  // of the gradient, if the policy asks for it
   double on_the_wire = 0;     // share of a step
+  double unevenness =
+      0;  // of the ranks' own steps, one in turn longer by this and the others shorter
   std::uint64_t rate_drops = 0;
   CodecSpeeds speeds;
 
@@ -119,7 +121,9 @@ class PretendedJob {
     for (int rank = 0; rank < ranks; ++rank) {
       Record record{.step = at_, .gradient_energy = energy};
       record.residual_energy = energy * backlog(step.choices.back());
-      record.step_seconds = step.took.count();
+      const bool its_turn = rank == at_ / record_period % ranks;
+      record.step_seconds =
+          step.took.count() * (1 + (its_turn ? unevenness : -unevenness / (ranks - 1)));
       record.compute_seconds = compute.count();
       record.wire_seconds = on_the_wire * step.took.count();
       record.low_rank_share = of_low_rank ? low_rank_share : 0;
