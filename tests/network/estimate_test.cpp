@@ -490,10 +490,11 @@ TEST(NetworkEstimate, WhatIsNotBelievedIsNotReportedAsAChange) {
       const auto change = estimate.observe(steps.next());
       if (!change) continue;
       ++changes;
-      EXPECT_GT(std::abs(std::log(change->factor)), 0.3) << "step " << i << ", seed " << seed;
+      EXPECT_GT(std::abs(std::log(change->factor)), 0.34) << "step " << i << ", seed " << seed;
     }
   }
   EXPECT_GE(changes, 40);
+  EXPECT_LE(changes, 100) << "again and again";
 }
 
 TEST(NetworkEstimate, ALatencyThatGrowsIsNotTakenForALostRateWhereSizesDiffer) {

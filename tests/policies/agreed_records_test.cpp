@@ -113,18 +113,21 @@ TEST(AgreedRecords, CountTwoStepsLaterAndThenSetTheNextRound) {
 
 // Records that cost much are rare, but not from the first on, of a step in which all warms up.
 TEST(AgreedRecords, BecomeRareByAndBy) {
-  AgreedRecords records(/*reacts=*/false);
-  std::vector<std::int64_t> rounds;
-  for (std::int64_t step = 0; step < 500; ++step) {
-    records.begin_step(step);
-    if (!records.due(step)) continue;
-    rounds.push_back(step);
-    records.contributed(step);
-    Statistics statistics = statistics_of({{.step_seconds = 1.0, .record_seconds = 2.0}});
-    statistics.step = step;
-    records.arrived(std::move(statistics));
+  for (const std::int64_t start : {0, 10'000}) {
+    AgreedRecords records(/*reacts=*/false);
+    records.restart(start);
+    std::vector<std::int64_t> rounds;
+    for (std::int64_t step = start; step < start + 500; ++step) {
+      records.begin_step(step);
+      if (!records.due(step)) continue;
+      rounds.push_back(step - start);
+      records.contributed(step);
+      Statistics statistics = statistics_of({{.step_seconds = 1.0, .record_seconds = 2.0}});
+      statistics.step = step;
+      records.arrived(std::move(statistics));
+    }
+    EXPECT_EQ(rounds, (std::vector<std::int64_t>{0, 8, 16, 32, 64, 128, 256, 456})) << start;
   }
-  EXPECT_EQ(rounds, (std::vector<std::int64_t>{0, 8, 16, 32, 64, 128, 256, 456}));
 }
 
 }  // namespace

@@ -31,8 +31,7 @@ class PretendedJob {
   std::function<double(std::int64_t step)> gradient_energy = [](std::int64_t) { return 1.0; };
   double low_rank_share = 0;  // of the gradient, if the policy asks for it
   double on_the_wire = 0;     // share of a step
-  double unevenness =
-      0;  // of the ranks' own steps, one in turn longer by this and the others shorter
+  double unevenness = 0;      // one rank in turn steps longer by this share, the others shorter
   std::uint64_t rate_drops = 0;
   CodecSpeeds speeds;
 

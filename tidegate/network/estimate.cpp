@@ -312,22 +312,22 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
     if (!may.latency) parts.known += a * std::exchange(parts.waiting, 0);
     return parts;
   };
-  struct Scale {
-    double seconds;
+  struct Weighed {
+    double scale;  // seconds
     double weight;
   };
-  std::vector<Scale> scales(samples.size());
+  std::vector<Weighed> weighed(samples.size());
   const auto weigh = [&] {
     std::vector<double> errors;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const Parts part = parts(samples[i]);
       const double expected = a * part.waiting + b * part.sending + part.known;
-      scales[i].seconds = std::max(expected, samples[i].seconds);
-      errors.push_back(std::abs(expected - samples[i].seconds) / scales[i].seconds);
+      weighed[i].scale = std::max(expected, samples[i].seconds);
+      errors.push_back(std::abs(expected - samples[i].seconds) / weighed[i].scale);
     }
     const double limit = 2.5 * std::max(kLeastDeviation, 1.4826 * median(errors));
     for (std::size_t i = 0; i < errors.size(); ++i) {
-      scales[i].weight = errors[i] <= limit ? 1.0 : limit / errors[i];
+      weighed[i].weight = errors[i] <= limit ? 1.0 : limit / errors[i];
     }
   };
   for (int round = 0; round < 3; ++round) {
@@ -335,7 +335,7 @@ NetworkEstimate::Multiples NetworkEstimate::fit(std::span<const Sample> samples,
     double uu = trust, vv = trust, uv = 0, u1 = trust, v1 = trust;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const Parts part = parts(samples[i]);
-      const auto [scale, weight] = scales[i];
+      const auto [scale, weight] = weighed[i];
       const double u = part.waiting / scale;
       const double v = part.sending / scale;
       const double rest = (samples[i].seconds - part.known) / scale;
@@ -501,7 +501,8 @@ double NetworkEstimate::slower_bytes(std::span<const Sample> samples) {
   return factors.empty() ? 1 : median(factors);
 }
 
-// Windows begin with the steps that gave the change away. None = so much is not believed.
+// Windows begin with the steps that gave the change away, also if nothing is reported because none
+// of it is believed.
 std::optional<NetworkChange> NetworkEstimate::start_anew(const Multiples& change) {
   const Network old = network_;
   std::array<double, kPricedCollectives.size()> fastest;

@@ -4,8 +4,8 @@
 // on all ranks.
 //
 // Each kind of collective has a window of its last transfers, through which latency and rate are
-// fitted: least squares of relative errors, outliers held down, drawn a little to what was known
-// before, because transfers of one size alone cannot tell latency from rate. A rate that is known
+// fitted: least squares of errors relative to what a transfer took or should have, outliers held
+// down, drawn a little to what was known before, because transfers of one size alone cannot tell latency from rate. A rate that is known
 // is moved by transfers that are mostly bytes alone: short ones wait for busy ranks more than for
 // the wire. Transfers that are mostly latency and those that are mostly bytes are watched for
 // changes apart; after one, the fits start anew from the steps that gave it away, all moved by the

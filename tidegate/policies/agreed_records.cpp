@@ -14,7 +14,8 @@ Round records_round(bool sketches) {
 }
 
 AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period, bool at_any_cost)
-    : dense_period_(reacts ? kWatchedPeriod : kDensePeriod),
+    : reacts_(reacts),
+      dense_period_(reacts ? kWatchedPeriod : kDensePeriod),
       longest_period_(longest_period),
       at_any_cost_(at_any_cost) {}
 
@@ -32,8 +33,8 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
     std::int64_t period = period_after(agreed_, dense_period_, longest_period_, at_any_cost_);
     // The first steps of a job are unlike others: reports should not go by them for long. (Who
     // reacts has records often enough.)
-    if (longest_period_ == kLongestPeriod) {
-      period = std::min(period, std::max(agreed_.step, kLongestUrgentPeriod));
+    if (!reacts_) {
+      period = std::min(period, std::max(agreed_.step - began_, kLongestUrgentPeriod));
     }
     next_due_ = std::max(step, agreed_.step + period);
   }
@@ -44,10 +45,12 @@ void AgreedRecords::restart(std::int64_t step) {
   arrived_.clear();
   agreed_ = {};
   next_due_ = step;
+  began_ = step;
 }
 
 void AgreedRecords::resume(std::optional<Statistics> agreed, std::int64_t next_due) {
   restart(next_due);
+  began_ = 0;  // as one that never stopped
   if (agreed) agreed_ = std::move(*agreed);
 }
 

@@ -22,8 +22,9 @@ Round records_round(bool sketches = false);
 // steps between, and nothing depends on it while everything is dense.
 inline constexpr double kRoundShare = 0.005;
 inline constexpr std::int64_t kDensePeriod = 50;
-inline constexpr std::int64_t kWatchedPeriod = 4;   // if the policy reacts
-inline constexpr std::int64_t kSketchedPeriod = 4;  // and no less with sketches, which take a pass
+inline constexpr std::int64_t kWatchedPeriod = 4;  // if the policy reacts
+// And no less with sketches, which take a pass (except after a sudden step).
+inline constexpr std::int64_t kSketchedPeriod = 4;
 inline constexpr std::int64_t kLongestPeriod = 200;
 // The same if the policy reacts, or waits for events that records tell of (ends of epochs, drops of
 // learning rates). Where this costs more than kRoundShare, being late costs more yet: at any cost
@@ -31,7 +32,8 @@ inline constexpr std::int64_t kLongestPeriod = 200;
 inline constexpr std::int64_t kLongestUrgentPeriod = 8;
 inline constexpr double kMostUrgent = 4;
 // An exchange that takes so many times as long as the whole step before it may be the first on a
-// network that has changed, or an outlier: the next record tells, and is due at once.
+// network that has changed, or an outlier: the next record tells, and is due as soon as this one
+// counts, whatever it costs.
 inline constexpr double kSudden = 2;
 
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
@@ -63,12 +65,14 @@ class AgreedRecords {
   std::int64_t next_due() const { return next_due_; }
 
  private:
+  const bool reacts_;
   std::int64_t dense_period_;
   const std::int64_t longest_period_;
   const bool at_any_cost_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used
   Statistics agreed_;
   std::int64_t next_due_ = 0;
+  std::int64_t began_ = 0;  // in which step the job did
 };
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod,
