@@ -5,14 +5,14 @@
 //
 // Each kind of collective has a window of its last transfers, through which latency and rate are
 // fitted: least squares of errors relative to what a transfer took or should have, outliers held
-// down, drawn a little to what was known before, because transfers of one size alone cannot tell latency from rate. A rate that is known
-// is moved by transfers that are mostly bytes alone: short ones wait for busy ranks more than for
-// the wire. Transfers that are mostly latency and those that are mostly bytes are watched for
-// changes apart; after one, the fits start anew from the steps that gave it away, all moved by the
-// same factors: it is the network that changes, not a collective. For that reason too, kinds that
-// are not in use follow those that are, and rates of kinds that carry hardly any of the bytes. That
-// a link is much faster than known only long messages show; short ones pass a shaped link
-// unhindered.
+// down, drawn a little to what was known before, because transfers of one size alone cannot tell
+// latency from rate. A rate that is known is moved by transfers that are mostly bytes alone: short
+// ones wait for busy ranks more than for the wire. Transfers that are mostly latency and those that
+// are mostly bytes are watched for changes apart; after one, the fits start anew from the steps
+// that gave it away, all moved by the same factors: it is the network that changes, not a
+// collective. For that reason too, kinds that are not in use follow those that are, and rates of
+// kinds that carry hardly any of the bytes. That a link is much faster than known only long
+// messages show; short ones pass a shaped link unhindered.
 #pragma once
 
 #include <array>
