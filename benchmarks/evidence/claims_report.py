@@ -24,8 +24,8 @@ from .claims import (
 from .jobs import SEEDS
 from .report import MISSING, Plot, Report, provenance, table
 from .store import Store
-from .virtual import POLICIES, policy_name, static_name
-from .virtual_report import longer_between_passes
+from .virtual import POLICIES, policy_name, static_name, times_name
+from .virtual_report import seconds_of_steps
 
 LINK = "100mbit"  # of virtual.py's results beside GraVAC
 
@@ -63,8 +63,10 @@ class Run:
         return statistics.fmean(result["bytes_sent"] for result in self.results) / 1e6
 
     @property
-    def seconds(self) -> float:
-        return statistics.fmean(result["seconds"] for result in self.results)
+    def seconds(self) -> float | None:
+        """None if they were not measured."""
+        known = [result["seconds"] for result in self.results if "seconds" in result]
+        return statistics.fmean(known) if known else None
 
     @property
     def choices(self) -> dict[str, int]:
@@ -368,11 +370,9 @@ def gravac_part(store: Store, runs: Runs) -> str:
 
 def from_virtual(store: Store, choice: str, name_of) -> Run | None:
     found = list(filter(None, (store.result(name_of(seed)) for seed in SEEDS)))
-    for result in found:
-        if "step_seconds" in result:
-            timed = jobs.seconds_on(LINK, result["steps"], result["step_seconds"])
-            longer, _ = longer_between_passes(store, jobs.JOBS["cnn"], 4, choice)
-            result["seconds"] = sum(timed) + longer * result["steps"]
+    times = (store.result(times_name("cnn", 4)) or {}).get(choice)
+    for result in found if times else ():
+        result["seconds"] = sum(seconds_of_steps(jobs.JOBS["cnn"], LINK, times))
     return Run("", found) if found else None
 
 
@@ -389,7 +389,8 @@ def lines_of(run: Run | None, static: bool = False) -> list[str]:
         )
     )
     volume = f"{volume_of(factors):.3g}x" if factors else ""
-    return [*run.show(), f"{run.seconds:.4g}", volume, shown]
+    seconds = MISSING if run.seconds is None else f"{run.seconds:.4g}"
+    return [*run.show(), seconds, volume, shown]
 
 
 def factors_of(choices: dict[str, int]) -> dict[float, float]:
@@ -416,7 +417,8 @@ def volume_of(shares: dict[float, float]) -> float:
 def gravac_verdicts(known: dict[str, Run | None], runs: Runs) -> list[tuple[str, str]]:
     verdicts = []
     dense, mine = known["dense"], known["gravac"]
-    if all(known[name] for name in ("dense", "gravac", "topk-0.1", "topk-0.001")):
+    needed = [known[name] for name in ("dense", "gravac", "topk-0.1", "topk-0.001")]
+    if all(run and run.seconds is not None for run in needed):
         noise = dense.spread or 0.0
         mild, strong = known["topk-0.1"], known["topk-0.001"]
         holds = (

@@ -2,11 +2,9 @@
 """Every job on every link with every method and policy, in virtual clusters: what is learned and
 sent is real, seconds are modelled (jobs.py says how jobs are scaled).
 
-A static choice learns the same on any link, so it is trained once, and its step is timed on every
-link that there is at some time. A policy is trained on every link.
-
-Steps are timed with gradients that do not change. Between the passes of a real training compressing
-takes longer, by up to a sixth of a step: that is measured once for every choice, and added.
+A static choice learns the same on any link and on any machine, so it is trained once. What its steps
+take is measured apart: of all choices of a job in turn, on every link that there is at some time, so
+that a machine that is slow for a while is slow for all of them. A policy is trained on every link.
 """
 
 from functools import partial
@@ -18,7 +16,9 @@ from .report import Report
 from .store import Store
 
 RANKS = (4, 16)
-MANY = 64  # ranks, for few methods and one seed
+MANY = 64  # ranks, for few methods
+# Of `auto` and static choices, by ranks; dense, whose spread is the noise, has three with 16 ranks.
+SEEDS_OF = {4: SEEDS, 16: SEEDS[:2], MANY: SEEDS[:1]}
 TRAINED_ON = "1gbit"  # static choices, and what does not look at the link
 
 STATIC = {
@@ -34,7 +34,12 @@ STATIC = {
 }
 # What frameworks offer: by their own all-reduce, or by a tree where that is faster.
 PLAIN = ("dense", "fp16", "bf16")
-STATIC_OF_MANY = ("dense", "bf16", "int4", "powersgd-8", "powersgd-4")
+# Dense, 16 bits, and what is the best with 16 ranks on some link.
+STATIC_OF_MANY = {
+    "cnn": ("dense", "bf16", "int8", "powersgd-8"),
+    "gpt": ("dense", "bf16", "int4"),
+    "lstm": ("dense", "bf16", "int4"),
+}
 
 POLICIES = {
     "auto": "auto",
@@ -43,7 +48,7 @@ POLICIES = {
     "accordion": "accordion:method=powersgd,weak=4,strong=1,window=20,interval=2",
 }
 BLIND = ("accordion",)  # do not look at the link
-# Where policies other than `auto` have more than one seed.
+# Where policies other than `auto` have more than one seed, with 4 ranks.
 REPEATED = {
     "gravac": (TRAINED_ON, "C2"),
     "flexible": (TRAINED_ON, "C2"),
@@ -56,7 +61,7 @@ TRAINING = {
     "gpt": {4: 20, 16: 29, 64: 80},
     "lstm": {4: 20, 16: 34, 64: 90},
 }
-TIMING = {4: 3, 16: 8, 64: 40}
+TIMING = {4: 4, 16: 8, 64: 25}  # of one choice
 
 QUICK_STATIC = {
     "cnn": ("dense", "bf16", "int4", "topk-0.1", "topk-0.01", "powersgd-4"),
@@ -68,45 +73,59 @@ QUICK_AUTO = {"cnn": ("1gbit", "100mbit", "C2"), "gpt": ("100mbit",), "lstm": ("
 
 def cells() -> list[Cell]:
     made = []
-    for ranks in RANKS:
+    for ranks in (*RANKS, MANY):
         for name in JOBS:
-            for seed in SEEDS:
-                made += [static_cell(name, ranks, choice, seed) for choice in STATIC]
-                made += [
-                    policy_cell(name, ranks, policy, link, seed)
-                    for policy in POLICIES
-                    for link in LINKS
-                    if seed in seeds_of(policy, link)
-                ]
-            made += [passes_cell(name, ranks, choice) for choice in STATIC]
-    for name in JOBS:
-        made += [static_cell(name, MANY, choice, SEEDS[0]) for choice in STATIC_OF_MANY]
-        made += [passes_cell(name, MANY, choice) for choice in STATIC_OF_MANY]
-        made += [policy_cell(name, MANY, "auto", link, SEEDS[0]) for link in LINKS]
+            choices = choices_of(name, ranks)
+            made.append(times_cell(name, ranks))
+            made += [
+                static_cell(name, ranks, choice, seed)
+                for choice in choices
+                for seed in seeds_of_choice(ranks, choice)
+            ]
+            made += [
+                policy_cell(name, ranks, policy, link, seed)
+                for policy in policies_of(ranks)
+                for link in LINKS
+                for seed in seeds_of_policy(ranks, policy, link)
+            ]
     return made
 
 
-def seeds_of(policy: str, link: str) -> tuple[int, ...]:
-    return SEEDS if link in REPEATED.get(policy, LINKS) else SEEDS[:1]
+def choices_of(name: str, ranks: int) -> tuple[str, ...]:
+    return STATIC_OF_MANY[name] if ranks == MANY else tuple(STATIC)
+
+
+def policies_of(ranks: int) -> tuple[str, ...]:
+    return ("auto",) if ranks == MANY else tuple(POLICIES)
+
+
+def seeds_of_choice(ranks: int, choice: str) -> tuple[int, ...]:
+    return SEEDS if choice == "dense" and ranks in RANKS else SEEDS_OF[ranks]
+
+
+def seeds_of_policy(ranks: int, policy: str, link: str) -> tuple[int, ...]:
+    if policy == "auto":
+        return SEEDS_OF[ranks]
+    return SEEDS if ranks == RANKS[0] and link in REPEATED[policy] else SEEDS[:1]
+
+
+def times_cell(name: str, ranks: int) -> Cell:
+    return Cell(
+        times_name(name, ranks),
+        TIMING[ranks] * len(choices_of(name, ranks)),
+        partial(time_choices, name, ranks),
+        quick=ranks == 4 and name == "cnn",
+        seed=SEEDS[0],
+    )
 
 
 def static_cell(name: str, ranks: int, choice: str, seed: int) -> Cell:
     return Cell(
         static_name(name, ranks, choice, seed),
-        TRAINING[name][ranks] + TIMING[ranks] * (2 if choice in PLAIN else 1),
+        TRAINING[name][ranks],
         partial(train_static, name, ranks, choice, seed),
         quick=ranks == 4 and seed == SEEDS[0] and choice in QUICK_STATIC[name],
         seed=seed,
-    )
-
-
-def passes_cell(name: str, ranks: int, choice: str) -> Cell:
-    return Cell(
-        passes_name(name, ranks, choice),
-        5 + TRAINING[name][ranks] * jobs.TIMED / JOBS[name].steps,
-        partial(time_passes, name, ranks, choice),
-        quick=ranks == 4 and choice in QUICK_STATIC[name],
-        seed=SEEDS[0],
     )
 
 
@@ -120,12 +139,12 @@ def policy_cell(name: str, ranks: int, policy: str, link: str, seed: int) -> Cel
     )
 
 
+def times_name(name: str, ranks: int) -> str:
+    return f"virtual/{name}/{ranks}/times"
+
+
 def static_name(name: str, ranks: int, choice: str, seed: int) -> str:
     return f"virtual/{name}/{ranks}/{choice}/seed{seed}"
-
-
-def passes_name(name: str, ranks: int, choice: str) -> str:
-    return f"virtual/{name}/{ranks}/{choice}/passes"
 
 
 def policy_name(name: str, ranks: int, policy: str, link: str, seed: int) -> str:
@@ -139,27 +158,23 @@ def report(store: Store) -> Report:
 
 
 def train_static(name: str, ranks: int, choice: str, seed: int) -> dict:
-    job, options = JOBS[name], {"policy": "fixed", **STATIC[choice]}
-    result = jobs.train(job, ranks, seed, TRAINED_ON, **options)
+    result = jobs.train(JOBS[name], ranks, seed, TRAINED_ON, **fixed(choice))
     for key in ("seconds", "seconds_at"):  # of the one link it was trained on
         del result[key]
-    if choice in PLAIN:
-        routes = [
-            jobs.time_steps(job, ranks, seed, route=route, **options)
-            for route in ("engine", "tree")
-        ]
-        timed = {link: min(route[link] for route in routes) for link in routes[0]}
-    else:
-        timed = jobs.time_steps(job, ranks, seed, **options)
-    return {**result, "step_seconds": timed}
+    return result
 
 
-def time_passes(name: str, ranks: int, choice: str) -> dict:
-    import torch
+def fixed(choice: str) -> dict:
+    return {"policy": "fixed", **STATIC[choice]}
 
-    torch.set_num_threads(1)
-    options = {"policy": "fixed", **STATIC[choice]}
-    return jobs.time_between_passes(JOBS[name], ranks, SEEDS[0], **options)
+
+def time_choices(name: str, ranks: int) -> dict:
+    """By choice: seconds of a step on every link, and how much longer one takes in a training."""
+    ways = {}
+    for choice in choices_of(name, ranks):
+        routes = ("engine", "tree") if choice in PLAIN else (None,)
+        ways[choice] = [fixed(choice) | ({"route": route} if route else {}) for route in routes]
+    return jobs.time_steps(JOBS[name], ranks, SEEDS[0], ways)
 
 
 def train_policy(name: str, ranks: int, policy: str, link: str, seed: int) -> dict:

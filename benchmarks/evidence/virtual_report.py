@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from . import jobs
-from .jobs import CHANGING, IN_WORDS, JOBS, LINKS, SEEDS, Job
+from .jobs import CHANGING, IN_WORDS, JOBS, LINKS, Job
 from .plots import COLOURS, GREY
 from .report import MISSING, Plot, Report, provenance, table
 from .store import Store
@@ -15,13 +15,14 @@ from .virtual import (
     PLAIN,
     POLICIES,
     RANKS,
-    STATIC,
-    STATIC_OF_MANY,
     TRAINED_ON,
-    passes_name,
+    choices_of,
+    policies_of,
     policy_name,
-    seeds_of,
+    seeds_of_choice,
+    seeds_of_policy,
     static_name,
+    times_name,
 )
 
 TARGET_AT = 0.8  # of dense's steps: the held-out loss there is the target
@@ -89,21 +90,17 @@ class Setting:
 
 
 def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) -> Setting:
-    seeds = SEEDS if ranks != MANY else SEEDS[:1]
-    choices = STATIC if ranks != MANY else STATIC_OF_MANY
-    names = POLICIES if ranks != MANY else ("auto",)
-    statics, longer, policies, missing, cells = {}, {}, {}, 0, 0
-    for choice in choices:
+    times = store.result(times_name(job.name, ranks))
+    statics, policies, missing, cells = {}, {}, times is None, 1
+    for choice in choices_of(job.name, ranks):
+        seeds = seeds_of_choice(ranks, choice)
         found = [store.result(static_name(job.name, ranks, choice, seed)) for seed in seeds]
         cells += len(found)
         missing += found.count(None)
         statics[choice] = list(filter(None, found))
-        longer[choice], found = longer_between_passes(store, job, ranks, choice)
-        cells += 1
-        missing += not found
-    for policy in names:
+    for policy in policies_of(ranks):
         for link in LINKS:
-            wanted = [seed for seed in seeds_of(policy, link) if seed in seeds]
+            wanted = seeds_of_policy(ranks, policy, link)
             found = [store.result(policy_name(job.name, ranks, policy, link, s)) for s in wanted]
             cells += len(found)
             missing += found.count(None)
@@ -115,7 +112,7 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
         noise = ASSUMED * dense[0]
     target = target_of(job, statics["dense"])
     rows = {
-        choice: static_row(job, choice, results, longer[choice], target)
+        choice: static_row(job, choice, results, (times or {}).get(choice), target)
         for choice, results in statics.items()
         if results
     }
@@ -144,21 +141,19 @@ def target_of(job: Job, dense: list[dict]) -> float | None:
     return min(curve, key=lambda point: abs(point[0] - TARGET_AT * job.steps))[1]
 
 
-def longer_between_passes(store: Store, job: Job, ranks: int, choice: str) -> tuple[float, bool]:
-    """Seconds of a step, and whether they were measured."""
-    found = store.result(passes_name(job.name, ranks, choice))
-    return (found["training"] - found["frozen"], True) if found else (0.0, False)
+def seconds_of_steps(job: Job, link: str, times: dict) -> list[float]:
+    """Of a static choice, as in a training."""
+    return [
+        each + times["longer"] for each in jobs.seconds_on(link, job.steps, times["step_seconds"])
+    ]
 
 
 def static_row(
-    job: Job, choice: str, results: list[dict], longer: float, target: float | None
+    job: Job, choice: str, results: list[dict], times: dict | None, target: float | None
 ) -> Row:
     row = Row(choice, [r["figure"] for r in results], mean(sent_of(r) for r in results))
-    for link in LINKS:
-        steps = mean_lists(
-            [jobs.seconds_on(link, job.steps, result["step_seconds"]) for result in results]
-        )
-        steps = [seconds + longer for seconds in steps]
+    for link in LINKS if times else ():
+        steps = seconds_of_steps(job, link, times)
         row.seconds[link], row.steps[link] = sum(steps), steps
         curve = mean_curve(results)
         at = [sum(steps[: round(step)]) for step, _ in curve]
@@ -306,13 +301,15 @@ policy has few steps to notice a change.
 deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing,
 on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
-`bf16` go by the engine's all-reduce or a tree, whichever is faster. Their steps are timed on every
-link with gradients that do not change; between the passes of a real training compressing takes
-longer, which is measured for every choice (at 25 Gbit/s, where it shows most) and added to all its
-steps. What `auto` looks at in a gradient now and then (four passes every 64 steps) is in no
-seconds, like records. With {MANY} ranks there is
-one seed, a short list of static choices, and the noise is that of 16 ranks. Where dense has one
-result only, half a per cent of it stands for the noise.
+`bf16` go by the engine's all-reduce or a tree, whichever is faster. Steps of all choices are timed in
+turn on every link, with gradients that do not change; between the passes of a real training
+compressing takes longer, which is measured for every choice (at 25 Gbit/s, where it shows most) and
+added to all its steps. What a choice learns may come from another machine, what steps take and all
+of `auto` is from one. What `auto` looks at in a gradient now and then (four passes every 64 steps) is
+in no seconds, like records. With 16 ranks there are two seeds, but three of dense; with {
+    MANY
+} there
+is one, a short list of static choices, and the noise is that of 16 ranks.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of

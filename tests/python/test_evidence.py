@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -287,23 +288,47 @@ def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
     assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
 
 
-@pytest.mark.parametrize(("training", "longer"), [(0.12, 0.02), (0.09, -0.01), (None, 0.0)])
-def test_static_choices_pay_for_what_takes_longer_in_a_training(tmp_path, training, longer):
-    store, job = Store(tmp_path / "cells"), jobs.JOBS["cnn"]
-    if training is not None:
-        passes = {"frozen": 0.1, "training": training}
-        store.write("virtual/cnn/4/int4/passes", {"result": passes})
-    found, measured = virtual_report.longer_between_passes(store, job, 4, "int4")
-    assert (found, measured) == (pytest.approx(longer), training is not None)
+def test_static_choices_pay_for_what_takes_longer_in_a_training():
+    job = jobs.JOBS["cnn"]
     result = {
         "figure": 0.8,
         "bytes_sent": 1.0,
         "dense_bytes": 2.0,
         "curve": [[job.steps, 0.5]],
-        "step_seconds": {jobs.segment_key(s): 0.1 for s in jobs.all_segments(job.steps)},
     }
-    row = virtual_report.static_row(job, "int4", [result], found, 0.5)
-    assert row.seconds["C2"] == pytest.approx(job.steps * (0.1 + longer))
+    steps = {jobs.segment_key(s): 0.1 for s in jobs.all_segments(job.steps)}
+    times = {"step_seconds": steps, "longer": 0.02}
+    row = virtual_report.static_row(job, "int4", [result], times, 0.5)
+    assert row.seconds["C2"] == pytest.approx(job.steps * 0.12)
+    untimed = virtual_report.static_row(job, "int4", [result], None, 0.5)
+    assert not untimed.seconds
+
+
+def test_static_choices_are_timed_in_turn_and_by_their_fastest_route(monkeypatch):
+    asked = []
+
+    class Cluster:
+        def __init__(self, task, link, options):
+            asked.append((link[0], options["route"]))
+            self.step_seconds = []
+            self._took = {"slow": 2.0, "fast": 1.0}[options["route"]] + (task is not still)
+
+        def step(self):
+            self.step_seconds.append(self._took)
+
+    still = SimpleNamespace(model=None)
+    monkeypatch.setattr(jobs, "make_task", lambda *_: SimpleNamespace(model=None))
+    monkeypatch.setattr(jobs, "frozen", lambda *_: still)
+    monkeypatch.setattr(jobs, "scale_of", lambda _: 10.0)
+    monkeypatch.setattr(
+        jobs, "make_cluster", lambda task, _, link, *__, **options: Cluster(task, link, options)
+    )
+    ways = {"one": [{"route": "slow"}], "two": [{"route": "slow"}, {"route": "fast"}]}
+    found = jobs.time_steps(jobs.JOBS["cnn"], 4, 0, ways)
+    assert set(found["one"]["step_seconds"].values()) == {20.0}
+    assert set(found["two"]["step_seconds"].values()) == {10.0}
+    assert found["one"]["longer"] == found["two"]["longer"] == 10.0
+    assert len({link for link, _ in asked[:3]}) == 1 and asked[2][0] != asked[3][0]
 
 
 def test_a_target_is_reached_between_two_evaluations():
