@@ -2,9 +2,9 @@
 """Every job on every link with every method and policy, in virtual clusters: what is learned and
 sent is real, seconds are modelled (jobs.py says how jobs are scaled).
 
-A static choice learns the same on any link and on any machine, so it is trained once. What its steps
-take is measured apart: of all choices of a job in turn, on every link that there is at some time, so
-that a machine that is slow for a while is slow for all of them. A policy is trained on every link.
+A static choice learns the same on any link and on any machine, so it is trained once. What its
+steps take is measured apart: of all choices of a job in turn, on every link that there is at some
+time, so that a machine that is slow for a while is slow for all. A policy is trained on every link.
 """
 
 from functools import partial

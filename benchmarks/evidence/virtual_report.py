@@ -301,15 +301,13 @@ policy has few steps to notice a change.
 deviation of dense over seeds. A static choice goes by its cheapest route that loses nothing,
 on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `-owner` means top-k by owners, which loses a little more and sends less. `dense`, `fp16` and
-`bf16` go by the engine's all-reduce or a tree, whichever is faster. Steps of all choices are timed in
-turn on every link, with gradients that do not change; between the passes of a real training
-compressing takes longer, which is measured for every choice (at 25 Gbit/s, where it shows most) and
-added to all its steps. What a choice learns may come from another machine, what steps take and all
-of `auto` is from one. What `auto` looks at in a gradient now and then (four passes every 64 steps) is
-in no seconds, like records. With 16 ranks there are two seeds, but three of dense; with {
-    MANY
-} there
-is one, a short list of static choices, and the noise is that of 16 ranks.
+`bf16` go by the engine's all-reduce or a tree, whichever is faster. Steps of all choices are timed
+in turn on every link, with gradients that do not change; between the passes of a real training
+compressing takes longer, which is measured for every choice (at 25 Gbit/s, where it shows most)
+and added to all its steps. What a choice learns may come from another machine; what steps take,
+and all of `auto`, is from one. What `auto` looks at in a gradient now and then (four passes every
+64 steps) is in no seconds, like records. With 16 ranks there are two seeds, but three of dense;
+with {MANY} there is one, a short list of static choices, and the noise is that of 16 ranks.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of
