@@ -135,6 +135,7 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   Settings settings = fixed_with_route("topk", "allgather");
   settings.clock = [&now] { return now; };
   settings.processors = 0.5;
+  settings.taken = [] { return Taken{}; };
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> pointers;
   for (int rank = 0; rank < 2; ++rank) {
@@ -166,44 +167,6 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   // Steps of 40 to 45 ms, an eighth and three eighths of them on half a processor.
   EXPECT_NEAR(times.computing().training.count(), 42.5e-3 / 4, 1e-3);
   EXPECT_NEAR(times.computing().exchanging.count(), 42.5e-3 * 3 / 4, 2e-3);
-}
-
-// What a session makes of the processor time at the beginning of each step.
-std::vector<std::pair<double, double>> told(double processors,
-                                            std::vector<ReadyBucket::Processed> at_steps) {
-  std::int64_t now = 1'000'000;
-  Settings settings = fixed("dense");
-  settings.clock = [&now] { return now; };
-  settings.processors = processors;
-  Session session({0, 1}, settings);
-  Vector gradient(10, 1.0f);
-  std::vector<std::pair<double, double>> result;
-  for (const ReadyBucket::Processed& processed : at_steps) {
-    now += 1'000'000;
-    session.submit({.data = bytes_in(gradient), .ready = now, .processed = processed});
-    session.submit({.data = bytes_in(gradient), .last = true, .ready = now});
-    run_lockstep(std::vector<Session*>{&session}, {});
-    const Record& record = session.last_step().record;
-    result.emplace_back(record.training_seconds, record.exchanging_seconds);
-  }
-  return result;
-}
-
-TEST(SessionNetwork, CountsProcessorTimeFromStepToStep) {
-  using Pairs = std::vector<std::pair<double, double>>;
-  constexpr std::int64_t kMs = 1'000'000;
-  EXPECT_EQ(told(0.5, {{1 * kMs, 2 * kMs}, {3 * kMs, 7 * kMs}}), (Pairs{{0, 0}, {4e-3, 6e-3}}));
-  // Nobody knows of processors, or there are enough.
-  EXPECT_EQ(told(0, {{1 * kMs, 2 * kMs}, {3 * kMs, 7 * kMs}}), (Pairs{{0, 0}, {0, 0}}));
-  // Another thread computes from the third step on: its own time is less.
-  EXPECT_EQ(
-      told(1, {{5 * kMs, 9 * kMs}, {6 * kMs, 11 * kMs}, {1 * kMs, 13 * kMs}, {2 * kMs, 16 * kMs}}),
-      (Pairs{{0, 0}, {1e-3, 1e-3}, {0, 0}, {1e-3, 2e-3}}));
-  // A step that cannot tell is no step to count from.
-  EXPECT_EQ(told(1, {{1 * kMs, 2 * kMs}, {0, 0}, {5 * kMs, 9 * kMs}}),
-            (Pairs{{0, 0}, {0, 0}, {0, 0}}));
-  // The clocks of threads and processes differ a little.
-  EXPECT_EQ(told(1, {{1 * kMs, 2 * kMs}, {4 * kMs, 4 * kMs}}), (Pairs{{0, 0}, {2e-3, 0}}));
 }
 
 }  // namespace

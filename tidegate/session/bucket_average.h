@@ -14,6 +14,7 @@
 #include "tidegate/base/buffer.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/part_average.h"
+#include "tidegate/session/processor_time.h"
 
 namespace tidegate {
 
@@ -25,12 +26,7 @@ struct ReadyBucket {
   bool last = false;       // of its step
   bool foreign = false;    // `data` is empty: the driver averages it by its own means
   std::int64_t ready = 0;  // when, on the session's clock
-  // Then, in nanoseconds of processor time: of the thread that computes gradients, and of all
-  // threads of the process. 0 = unknown.
-  struct Processed {
-    std::int64_t training = 0;
-    std::int64_t all = 0;
-  } processed;
+  Processed processed;     // until then
 };
 
 class BucketAverage {

@@ -81,7 +81,8 @@ Session::Session(Place place, Settings settings)
       statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value()),
       learned_(extent()),
       windows_(needs_.window),
-      depth_(settings_.depth) {
+      depth_(settings_.depth),
+      processor_time_(settings_.processors, settings_.taken) {
   shared_.salt = salt_of(settings_.seed);
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");
@@ -293,13 +294,14 @@ void Session::begin_step(std::int64_t when, const ReadyBucket& first) {
   figures_.record.step_seconds = step_began_ ? seconds(when - *step_began_) : 0;
   figures_.record.compute_seconds = std::max(0.0, figures_.record.step_seconds - last_exposed_);
   figures_.record.record_seconds = last_record_seconds_;
-  note_processor_time(first.processed);
+  processor_time_.begin_step(first.processed, step_began_.has_value());
   step_began_ = when;
   trace_budget_.earn(figures_.record.step_seconds);
   agreed_ = statistics_.begin_step(step_);
   learn();
   observe();
   const bool due = statistics_.due(step_);
+  if (due) tell_processor_time();
   wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
   wants_low_rank_share_ = due && policy_->asks_for_low_rank_share();
   choose_depth();
@@ -309,17 +311,11 @@ void Session::begin_step(std::int64_t when, const ReadyBucket& first) {
   });
 }
 
-// Since the step before, for the record of this one.
-void Session::note_processor_time(const ReadyBucket::Processed& now) {
-  const ReadyBucket::Processed before = std::exchange(processed_, now);
-  const bool known = settings_.processors > 0 && step_began_ && before.training > 0 &&
-                     now.training > before.training && now.all > before.all;
-  if (!known) return;  // another thread computes, for example
-  const double all = seconds(now.all - before.all) / settings_.processors;
-  const double training =
-      std::min(all, seconds(now.training - before.training) / settings_.processors);
-  figures_.record.training_seconds = training;
-  figures_.record.exchanging_seconds = all - training;
+void Session::tell_processor_time() {
+  const ProcessorTime::Mean mean = processor_time_.mean();
+  figures_.record.training_seconds = mean.training;
+  figures_.record.exchanging_seconds = mean.exchanging;
+  processor_time_.start_anew();
 }
 
 // From records that have become old enough: the same on all ranks, in the same step.

@@ -28,6 +28,7 @@
 #include "tidegate/policies/learned.h"
 #include "tidegate/policies/policy.h"
 #include "tidegate/session/bucket_average.h"
+#include "tidegate/session/processor_time.h"
 #include "tidegate/session/rate_drops.h"
 #include "tidegate/session/shared_wire.h"
 #include "tidegate/session/state.h"
@@ -51,6 +52,7 @@ struct Settings {
   // That this rank has for itself if ranks share some, at most one; this may differ from rank to
   // rank. 0 = it has more, or nobody knows.
   double processors = 0;
+  std::function<Taken()> taken = taken_so_far;  // what others have had of them
   int threads = 1;         // that compress, with the one that drives the session
   std::uint64_t seed = 0;  // of the random numbers that methods draw
   std::string label;       // for the trace
@@ -197,9 +199,9 @@ class Session {
   template <typename Write>
   double timed(Write write) const;
   void begin_step(std::int64_t when, const ReadyBucket& first);
-  void note_processor_time(const ReadyBucket::Processed& now);
   void finish_step();
   std::optional<SharedWire::Expected> expected(const Round& round) const;
+  void tell_processor_time();
   void learn();
   void observe();
   void choose_depth();
@@ -269,7 +271,7 @@ class Session {
   StepFigures figures_;
   SharedWire wire_;
   std::optional<std::int64_t> step_began_;  // none = what lies before is no step
-  ReadyBucket::Processed processed_;        // until then
+  ProcessorTime processor_time_;
   int on_wire_ = 0;
   std::int64_t wire_since_ = 0;
   std::int64_t last_ready_ = 0;
