@@ -124,7 +124,7 @@ TEST(Auto, MovesUpByAtMostAFactorOfTwoAtOnceTooWhileSomethingWaits) {
     job.speeds[describe(choice)] =
         CodecSpeed(choice.route, CodecSpeed::Figures{too_slow ? 1e-3 : 1e-11, 0, 0, 0});
   }
-  const auto policy = sgd();
+  const auto policy = sgd({{"patience", "20"}, {"tolerance", "0.08"}});
   Choice before = job.run(*policy, 800).choices.back();
   ASSERT_EQ(before.method->level, Level::ratio);
   const double lowest = before.ratio;
@@ -395,6 +395,21 @@ TEST(Auto, GoesByWhatTheGradientTellsOfLowRankBeforeItTriesIt) {
       tried = tried || job.step(*policy).choices.back().method->level == Level::rank;
     }
     EXPECT_EQ(tried, share > 0.9) << share;
+  }
+}
+
+// Records of steps 8 and 16 are told in steps 10 and 18.
+TEST(Auto, LeavesLowRankWhenTwoRecordsSaySo) {
+  for (const double at_first : {30.0, 0.1}) {  // from the beginning, or all of a sudden
+    PretendedJob job("20mbit,1ms");
+    job.record_period = 8;
+    job.backlog = [&](const Choice& choice) {
+      if (choice.method->level != Level::rank) return as_measured(choice);
+      return job.now() < 16 ? at_first : 30.0;
+    };
+    const auto policy = sgd();
+    EXPECT_EQ(job.run(*policy, 18).choices.back().method->level, Level::rank);
+    EXPECT_NE(job.step(*policy).choices.back().method->level, Level::rank) << at_first;
   }
 }
 

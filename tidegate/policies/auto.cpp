@@ -36,7 +36,7 @@ constexpr std::int64_t kRebuilding = 3;
 
 // Steps' worth of waiting energy that the optimiser puts up with: SGD is linear in the gradient, so
 // that what comes late still counts; Adam divides a late burst by its own size.
-constexpr double kPatienceOfSgd = 20;
+constexpr double kPatienceOfSgd = 12;
 constexpr double kPatienceOfAdam = 1;
 
 // Against which bytes are held where a step would take no time without them, and the most that
@@ -291,8 +291,13 @@ class Auto : public Policy {
     if (!present().method->error_feedback || plan_->whole_buckets > 0) return;
     add_recent(plan_->backlogs, backlog_);
     if (plan_->backlogs.size() >= rules_.enough_backlogs) {
-      book_.note(present(), median(plan_->backlogs), step);
+      book_.note(present(), believed(plan_->backlogs), step);
     }
+  }
+  // The median; or half of what the last record says, if that is more. While residuals fill up a
+  // median is late, and learning suffers meanwhile; and no hiccup of one record is that large.
+  static double believed(const std::vector<double>& backlogs) {
+    return std::max(median(backlogs), backlogs.back() / 2);
   }
 
   // --- when to decide ---
@@ -308,11 +313,7 @@ class Auto : public Policy {
     if (too_slow()) return Why::guard;
     if (plan_->times.size() < rules_.enough_times)
       return std::nullopt;  // first see how this one does
-    const std::int64_t shortest = shortest_wait(now);
-    const auto wait =
-        std::max(shortest, static_cast<std::int64_t>(std::min<double>(
-                               std::ceil(backlog_), static_cast<double>(rules_.longest_wait))));
-    if (now.step < plan_->since + wait || now.step < looked_at_ + rules_.shortest_wait) {
+    if (now.step < plan_->since + wait(now) || now.step < looked_at_ + rules_.shortest_wait) {
       return std::nullopt;
     }
     const Inputs inputs = inputs_of(now);
@@ -323,12 +324,16 @@ class Auto : public Policy {
     return Why::review;
   }
 
-  // The lower a rank is, the more steps go by until all directions have been sent once, and as
-  // many until it is seen how much waits behind it. That it is too much may be seen before.
-  std::int64_t shortest_wait(const Situation& now) const {
-    if (present().method->level != Level::rank) return rules_.shortest_wait;
+  // Steps until the residual has adapted: as many as the backlog says. The lower a rank is, the
+  // more go by until all directions have been sent once, and as many until it is seen how much
+  // waits behind it. That it is too much may be seen before.
+  std::int64_t wait(const Situation& now) const {
     if (!tolerable(candidate(plan_->choice, now), rules_.leave)) return rules_.shortest_wait;
-    return std::max(rules_.shortest_wait, kHighestRank / present().rank * rules_.low_rank_wait);
+    const double adapting = std::min(std::ceil(backlog_), static_cast<double>(rules_.longest_wait));
+    const std::int64_t turning = present().method->level == Level::rank
+                                     ? kHighestRank / present().rank * rules_.low_rank_wait
+                                     : 0;
+    return std::max({rules_.shortest_wait, turning, static_cast<std::int64_t>(adapting)});
   }
 
   bool too_slow() const {
@@ -588,6 +593,8 @@ class Auto : public Policy {
                             present().method->error_feedback;
     if (!the_same && !comparable) trend_.start_anew(now.step);
     if (the_same && why != Why::network) plan_->backlogs = before->backlogs;
+    // Residuals have filled up since then: to know the job's times changes nothing about that.
+    if (the_same && why == Why::times) plan_->since = before->since;
   }
 
   // Whether it is on the wire that steps spend most of the time by which they are too long.
@@ -747,10 +754,10 @@ PolicyRow auto_row() {
            {"optimizer", "other",
             "sgd, adam or other, from which patience follows; attach tells it"},
            {"patience", "",
-            "steps' worth of waiting energy that the optimiser puts up with (sgd 20, others 1): "
+            "steps' worth of waiting energy that the optimiser puts up with (sgd 12, others 1): "
             "learning slows down by ln(1 + backlog / patience)"},
-           {"tolerance", "0.08",
-            "largest slowdown of learning for keep-quality; fitted on two small models, see "
+           {"tolerance", "0.1",
+            "largest slowdown of learning for keep-quality; fitted on three small models, see "
             "docs/POLICIES.md"},
            {"leave", "1.5",
             "a choice in use is given up when it costs this times the tolerance, so that a backlog "
@@ -758,10 +765,10 @@ PolicyRow auto_row() {
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
             "training, top-k 5 % lost 0.66 points of accuracy on a CNN, begun 30 steps later 0.16"},
-           {"critical", "0.18",
+           {"critical", "0.22",
             "patience times this in critical regimes (start, norms that change), where what waits "
-            "grows old soon; not for int8 and int4. With 0.4 an LSTM stayed at ranks 8 and 6 and "
-            "lost 0.085 bits; with this it leaves rank 8 after 30 steps and loses 0.01"},
+            "grows old soon; not for int8 and int4. With twice as much an LSTM stayed at ranks 8 "
+            "and 6 and lost 0.085 bits; with this it leaves rank 8 after 20 to 30 steps"},
            {"prompt", "3",
             "patience for int8 and int4, at least: they let nothing wait for longer than a step. "
             "int4 throughout under AdamW, with a backlog of 0.06, ended 0.00 bits from dense over "
@@ -815,10 +822,11 @@ PolicyRow auto_row() {
             "backlog behind the mildest level of a method that cannot predict it (low rank at rank "
             "8), until it was seen or measured: 0.16 and 0.2 in the first steps of a CNN and an "
             "LSTM"},
-           {"low_rank", "10",
-            "what waits behind rank 8, in gradients, over what it would leave out of one gradient "
-            "(as odds): 7 to 13 over three jobs, three ranks and all of training, but 20 to 30 in "
-            "the first third of a GPT's"},
+           {"low_rank", "20",
+            "what will wait behind rank 8, in gradients, over what it would leave out of one "
+            "gradient (as odds): 7 to 13 at the time over three jobs, three ranks and all of "
+            "training, and from the first third to the last it doubles. With 10 an LSTM went back "
+            "to rank 8 and lost 0.06 bits"},
            {"rank_power", "1.5",
             "what waits falls with the rank to the power of this: 0.41, 1.22 and 3.84 were "
             "measured "
