@@ -13,6 +13,7 @@ The global batch is the same for any number of ranks, so that computing takes 80
 20 with 16 and 5 with 64.
 """
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ def train(
     scale = scale_of(task.model)
     return {
         "figure": outcome.figures[job.figure],
-        "training_loss": outcome.loss,
+        "training_loss": rounded(outcome.loss, 9),
         "curve": rounded(curve),
         "seconds_at": rounded(sums_at(cluster.step_seconds, scale, [step for step, _ in curve])),
         "seconds": rounded(scale * outcome.modelled_seconds),
@@ -282,9 +283,12 @@ def sums_at(seconds: list[float], scale: float, steps: list[int]) -> list[float]
 
 
 def rounded(value, digits: int = 6):
-    """To so many significant digits: results are read by people, too."""
+    """To so many significant digits: results are read by people, too. What is not finite, as where
+    a training has diverged, becomes None: JSON has no word for it."""
     if isinstance(value, dict):
         return {key: rounded(each, digits) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(each, digits) for each in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+    return value

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and plots of virtual.py's cells."""
 
+import math
 import statistics
 from dataclasses import dataclass, field
 
@@ -193,7 +194,7 @@ def mean_lists(lists: list[list[float]]) -> list[float]:
 
 def mean_curve(results: list[dict]) -> list[tuple[float, float]]:
     return [
-        (points[0][0], mean(loss for _, loss in points))
+        (points[0][0], mean(math.inf if loss is None else loss for _, loss in points))
         for points in zip(*(result["curve"] for result in results), strict=True)
     ]
 

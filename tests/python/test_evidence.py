@@ -4,6 +4,7 @@ what the README and docs/evidence show is what was measured."""
 
 import functools
 import json
+import math
 import os
 import signal
 import statistics
@@ -329,6 +330,14 @@ def test_static_choices_are_timed_in_turn_and_by_their_fastest_route(monkeypatch
     assert set(found["two"]["step_seconds"].values()) == {10.0}
     assert found["one"]["longer"] == found["two"]["longer"] == 10.0
     assert len({link for link, _ in asked[:3]}) == 1 and asked[2][0] != asked[3][0]
+
+
+def test_a_training_that_diverged_is_stored_and_never_reaches_a_target(tmp_path):
+    curve = jobs.rounded([[10, 0.5], [20, math.nan]])
+    assert curve == [[10, 0.5], [20, None]]
+    Store(tmp_path).write("cell", {"result": {"curve": curve}})
+    losses = [loss for _, loss in virtual_report.mean_curve([{"curve": curve}])]
+    assert crossing(losses, [1.0, 2.0], 0.4) is None
 
 
 def test_a_target_is_reached_between_two_evaluations():
