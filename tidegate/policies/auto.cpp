@@ -36,7 +36,7 @@ constexpr std::int64_t kRebuilding = 3;
 
 // Steps' worth of waiting energy that the optimiser puts up with: SGD is linear in the gradient, so
 // that what comes late still counts; Adam divides a late burst by its own size.
-constexpr double kPatienceOfSgd = 12;
+constexpr double kPatienceOfSgd = 20;
 constexpr double kPatienceOfAdam = 1;
 
 // Against which bytes are held where a step would take no time without them, and the most that
@@ -294,10 +294,12 @@ class Auto : public Policy {
       book_.note(present(), believed(plan_->backlogs), step);
     }
   }
-  // The median; or half of what the last record says, if that is more. While residuals fill up a
-  // median is late, and learning suffers meanwhile; and no hiccup of one record is that large.
+  // The median; or what the last two records agree upon, if that is more: while residuals fill up
+  // a median is late, and learning suffers meanwhile. One alone may be a small gradient.
   static double believed(const std::vector<double>& backlogs) {
-    return std::max(median(backlogs), backlogs.back() / 2);
+    const std::size_t count = backlogs.size();
+    const double agreed = std::min(backlogs[count - 1], backlogs[count < 2 ? 0 : count - 2]);
+    return std::max(median(backlogs), agreed);
   }
 
   // --- when to decide ---
@@ -754,9 +756,9 @@ PolicyRow auto_row() {
            {"optimizer", "other",
             "sgd, adam or other, from which patience follows; attach tells it"},
            {"patience", "",
-            "steps' worth of waiting energy that the optimiser puts up with (sgd 12, others 1): "
+            "steps' worth of waiting energy that the optimiser puts up with (sgd 20, others 1): "
             "learning slows down by ln(1 + backlog / patience)"},
-           {"tolerance", "0.1",
+           {"tolerance", "0.08",
             "largest slowdown of learning for keep-quality; fitted on three small models, see "
             "docs/POLICIES.md"},
            {"leave", "1.5",
@@ -765,10 +767,10 @@ PolicyRow auto_row() {
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
             "training, top-k 5 % lost 0.66 points of accuracy on a CNN, begun 30 steps later 0.16"},
-           {"critical", "0.22",
+           {"critical", "0.165",
             "patience times this in critical regimes (start, norms that change), where what waits "
-            "grows old soon; not for int8 and int4. With twice as much an LSTM stayed at ranks 8 "
-            "and 6 and lost 0.085 bits; with this it leaves rank 8 after 20 to 30 steps"},
+            "grows old soon; not for int8 and int4. With 0.4 an LSTM stayed at ranks 8 and 6 and "
+            "lost 0.085 bits; with this it leaves rank 8 after 20 to 30 steps and loses 0.01"},
            {"prompt", "3",
             "patience for int8 and int4, at least: they let nothing wait for longer than a step. "
             "int4 throughout under AdamW, with a backlog of 0.06, ended 0.00 bits from dense over "
