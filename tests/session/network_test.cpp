@@ -135,7 +135,7 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   Settings settings = fixed_with_route("topk", "allgather");
   settings.clock = [&now] { return now; };
   settings.processors = 0.5;
-  settings.taken = [] { return Taken{}; };
+  settings.stolen = [] { return ProcessorTime::Stolen{}; };
   std::vector<std::unique_ptr<Session>> sessions;
   std::vector<Session*> pointers;
   for (int rank = 0; rank < 2; ++rank) {
@@ -167,6 +167,51 @@ TEST(SessionNetwork, KnowsWhatAStepIsMadeOf) {
   // Steps of 40 to 45 ms, an eighth and three eighths of them on half a processor.
   EXPECT_NEAR(times.computing().training.count(), 42.5e-3 / 4, 1e-3);
   EXPECT_NEAR(times.computing().exchanging.count(), 42.5e-3 * 3 / 4, 2e-3);
+}
+
+// Records are made in some steps only, and take processors then: their cost is part of all steps.
+TEST(SessionNetwork, TellsTheProcessorTimeOfAllStepsSinceTheLastRecord) {
+  Settings settings = fixed_with_route("topk", "allgather");
+  std::int64_t now = 1'000'000;
+  settings.clock = [&now] { return now; };
+  settings.processors = 1;
+  settings.stolen = [] { return ProcessorTime::Stolen{}; };
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<Session*> pointers;
+  for (int rank = 0; rank < 2; ++rank) {
+    sessions.push_back(std::make_unique<Session>(Place{rank, 2}, settings));
+    pointers.push_back(sessions.back().get());
+  }
+  Vectors gradients(2, Vector(1000, 1.0f));
+  ProcessorTime::Reading processed{.training = 1, .all = 1};
+  double spent = 0;  // seconds, on exchanges
+  double told = 0;
+  int steps = 0;  // since the last record
+  int records = 0;
+  for (int step = 0; step < 60; ++step) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      sessions[rank]->submit(
+          {.data = bytes_in(gradients[rank]), .last = true, .ready = now, .processed = processed});
+    }
+    run_lockstep(pointers, [&](Ticket, const Request&) {
+      now += 5'000'000;
+      return Seconds(5e-3);
+    });
+    const Record& record = sessions[0]->last_step().record;
+    const bool is_a_record = record.training_seconds > 0;
+    if (is_a_record) {
+      told += std::exchange(steps, 0) * record.exchanging_seconds;
+      EXPECT_NEAR(told, spent, 1e-9) << step;
+      ++records;
+    }
+    ++steps;
+    const std::int64_t exchange = is_a_record ? 9'000'000 : 1'000'000;
+    processed.training += 10'000'000;
+    processed.all += 10'000'000 + exchange;
+    spent += 1e-9 * static_cast<double>(exchange);
+    now += 20'000'000;
+  }
+  EXPECT_GT(records, 2);
 }
 
 }  // namespace

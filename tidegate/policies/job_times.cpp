@@ -14,7 +14,8 @@ void JobTimes::observe(const Statistics& statistics) {
   for (const Record& record : statistics.ranks) {
     step.compute = std::max(step.compute, record.compute_seconds);
     // Where processors are short, what a thread computes takes as much longer by the clock as there
-    // are ranks to a processor, which is what its processor time was divided by.
+    // are ranks to a processor, which is what its processor time was divided by. Compressing is
+    // that of the record's own step, with sketches; for the choice in use that cancels out.
     const double codec = record.compress_seconds + record.decode_seconds;
     step.training += record.training_seconds / ranks;
     step.exchanging += std::max(0.0, record.exchanging_seconds - codec) / ranks;

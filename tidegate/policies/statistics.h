@@ -33,8 +33,8 @@ struct Record {
   double overlap = 0;          // <gradient, what waited before>
   double step_seconds = 0;     // from the first bucket of the step before to that of this one
   double compute_seconds = 0;  // of these, those in which nobody waited for buckets
-  // Processor time, divided by the processors that the rank has for itself, where it has no more
-  // than one; 0 = it has, or cannot tell.
+  // Processor time of a step, the mean of those since the last record, divided by the processors
+  // that are left to the rank, where it has no more than one; 0 = it has, or cannot tell.
   double training_seconds = 0;    // of the thread that computes gradients
   double exchanging_seconds = 0;  // all else, compressing and decoding included
   double compress_seconds = 0;    // time the exchange thread computed before and between rounds

@@ -23,10 +23,10 @@ struct ReadyBucket {
   std::span<std::byte> data;  // replaced by the mean; must stay alive until the step is finished
   Element element = Element::f32;
   float loss_scale = 1.0f;
-  bool last = false;       // of its step
-  bool foreign = false;    // `data` is empty: the driver averages it by its own means
-  std::int64_t ready = 0;  // when, on the session's clock
-  Processed processed;     // until then
+  bool last = false;                 // of its step
+  bool foreign = false;              // `data` is empty: the driver averages it by its own means
+  std::int64_t ready = 0;            // when, on the session's clock
+  ProcessorTime::Reading processed;  // until then
 };
 
 class BucketAverage {

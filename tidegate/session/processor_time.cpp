@@ -12,29 +12,19 @@
 namespace tidegate {
 namespace {
 
-// Steps that are looked back upon, at most.
+// Steps that are looked back upon, at most: a job may change.
 constexpr std::size_t kMost = 64;
 // Times the usual: more is no part of training, but an evaluation, say, or a checkpoint.
 constexpr double kOdd = 3;
-// Of the processors, that may be taken: more is hard to believe, and nothing is divided by 0.
-constexpr double kMostTaken = 0.9;
+// Of the processors, that may be stolen: more is hard to believe, and nothing is divided by 0.
+constexpr double kMostStolen = 0.9;
 // Processor seconds over which that is counted: the system counts in hundredths of one, which are
 // much of a short step.
 constexpr double kLookBack = 4;
 
-double mean_of(const std::vector<Processed>& steps, std::int64_t Processed::*member) {
-  std::vector<double> values;
-  for (const Processed& step : steps) values.push_back(static_cast<double>(step.*member));
-  const double most = kOdd * median(values);
-  std::erase_if(values, [&](double value) { return value > most; });
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return 1e-9 * sum / static_cast<double>(values.size());
-}
-
 }  // namespace
 
-Taken taken_so_far() {
+ProcessorTime::Stolen ProcessorTime::stolen_so_far() {
   // cpu user nice system idle iowait irq softirq steal
   std::ifstream file("/proc/stat");
   std::string name;
@@ -43,14 +33,14 @@ Taken taken_so_far() {
   for (double& field : fields) file >> field;
   if (!file) return {};
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
-  Taken taken{.seconds = (fields[5] + fields[6] + fields[7]) / ticks};
-  for (const double field : fields) taken.of += field / ticks;
-  return taken;
+  Stolen stolen{.seconds = fields[7] / ticks};
+  for (const double field : fields) stolen.of += field / ticks;
+  return stolen;
 }
 
-void ProcessorTime::begin_step(const Processed& now, bool is_after_a_step) {
+void ProcessorTime::begin_step(const Reading& now, bool is_after_a_step) {
   if (!(processors_ > 0)) return;
-  const Processed before = std::exchange(last_, now);
+  const Reading before = std::exchange(last_, now);
   const bool known = is_after_a_step && before.training > 0 && now.training > before.training &&
                      now.all > before.all;
   if (!known) return start_anew();  // another thread computes, for example
@@ -62,21 +52,31 @@ void ProcessorTime::begin_step(const Processed& now, bool is_after_a_step) {
 
 ProcessorTime::Mean ProcessorTime::mean() {
   if (steps_.empty()) return {};
-  const double left = processors_ * (1 - share_taken());
-  const double training = mean_of(steps_, &Processed::training) / left;
-  const double all = std::max(training, mean_of(steps_, &Processed::all) / left);
-  return {.training = training, .exchanging = all - training};
+  std::vector<double> training;
+  for (const Reading& step : steps_) training.push_back(static_cast<double>(step.training));
+  const double most = kOdd * median(training);
+  Reading sum;
+  double count = 0;
+  for (const Reading& step : steps_) {
+    if (static_cast<double>(step.training) > most) continue;
+    sum.training += step.training;
+    sum.all += step.all;
+    ++count;
+  }
+  const double left = 1e9 * count * processors_ * (1 - share_stolen());
+  return {.training = static_cast<double>(sum.training) / left,
+          .exchanging = static_cast<double>(sum.all - sum.training) / left};
 }
 
 void ProcessorTime::start_anew() { steps_.clear(); }
 
-double ProcessorTime::share_taken() {
-  const Taken now = taken_();
+double ProcessorTime::share_stolen() {
+  const Stolen now = stolen_();
   past_.push_back(now);
   while (past_.size() > 2 && now.of - past_[1].of >= kLookBack) past_.pop_front();
-  const double there_were = now.of - past_.front().of;
-  if (!(there_were > 0)) return 0;
-  return std::clamp((now.seconds - past_.front().seconds) / there_were, 0.0, kMostTaken);
+  const double there_was = now.of - past_.front().of;
+  if (!(there_was > 0)) return 0;
+  return std::clamp((now.seconds - past_.front().seconds) / there_was, 0.0, kMostStolen);
 }
 
 }  // namespace tidegate

@@ -82,7 +82,7 @@ Session::Session(Place place, Settings settings)
       learned_(extent()),
       windows_(needs_.window),
       depth_(settings_.depth),
-      processor_time_(settings_.processors, settings_.taken) {
+      processor_time_(settings_.processors, settings_.stolen) {
   shared_.salt = salt_of(settings_.seed);
   if (settings_.depth < 1) {
     fail(Fault::config, "depth ", settings_.depth, ": at least one bucket must be in flight");

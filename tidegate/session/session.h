@@ -52,7 +52,7 @@ struct Settings {
   // That this rank has for itself if ranks share some, at most one; this may differ from rank to
   // rank. 0 = it has more, or nobody knows.
   double processors = 0;
-  std::function<Taken()> taken = taken_so_far;  // what others have had of them
+  std::function<ProcessorTime::Stolen()> stolen = ProcessorTime::stolen_so_far;
   int threads = 1;         // that compress, with the one that drives the session
   std::uint64_t seed = 0;  // of the random numbers that methods draw
   std::string label;       // for the trace
