@@ -40,16 +40,20 @@ SHORT_LINKS = {
 }
 
 
+Figures = list[tuple[int, float]]  # with the seeds they are of
+
+
 @dataclass
 class Row:
     """One method or policy in one job with so many ranks; means over seeds."""
 
     name: str
-    figures: list[float]
+    figures: Figures
     sent: float  # of dense's bytes; of a policy on its links: the mean
     seconds: dict[str, float] = field(default_factory=dict)  # by link
     steps: dict[str, list[float]] = field(default_factory=dict)  # seconds of each, by link
-    figures_on: dict[str, list[float]] = field(default_factory=dict)  # of a policy
+    figures_on: dict[str, Figures] = field(default_factory=dict)  # of a policy
+    elsewhere: set[str] = field(default_factory=set)  # links: on another machine than static ones
     to_target: dict[str, float | None] = field(default_factory=dict)  # None: not reached
 
 
@@ -68,12 +72,13 @@ class Setting:
     missing: int
     cells: int
 
-    def worse(self, figures: list[float]) -> float:
-        """Than dense; in the figure's unit, positive is worse."""
-        difference = statistics.fmean(figures) - statistics.fmean(self.dense.figures)
+    def worse(self, figures: Figures) -> float:
+        """Than dense with the same seeds; in the figure's unit, positive is worse."""
+        dense = dict(self.dense.figures)
+        difference = mean(figure - dense[seed] for seed, figure in figures if seed in dense)
         return difference if self.job.lower_is_better else -difference
 
-    def as_good(self, figures: list[float]) -> bool:
+    def as_good(self, figures: Figures) -> bool:
         return self.noise is not None and self.worse(figures) <= self.noise
 
     def best_static(self, link: str) -> Row | None:
@@ -91,22 +96,22 @@ class Setting:
 
 
 def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) -> Setting:
-    times = store.result(times_name(job.name, ranks))
-    statics, policies, missing, cells = {}, {}, times is None, 1
+    times = look_up(store, times_name(job.name, ranks))
+    statics, policies, missing, cells = {}, {}, int(times is None), 1
     for choice in choices_of(job.name, ranks):
         seeds = seeds_of_choice(ranks, choice)
-        found = [store.result(static_name(job.name, ranks, choice, seed)) for seed in seeds]
+        found = [look_up(store, static_name(job.name, ranks, choice, seed)) for seed in seeds]
         cells += len(found)
         missing += found.count(None)
         statics[choice] = list(filter(None, found))
     for policy in policies_of(ranks):
         for link in LINKS:
             wanted = seeds_of_policy(ranks, policy, link)
-            found = [store.result(policy_name(job.name, ranks, policy, link, s)) for s in wanted]
+            found = [look_up(store, policy_name(job.name, ranks, policy, link, s)) for s in wanted]
             cells += len(found)
             missing += found.count(None)
             policies.setdefault(policy, {})[link] = list(filter(None, found))
-    dense = [result["figure"] for result in statics["dense"]]
+    dense = [figure for _, figure in figures_of(job, statics["dense"])]
     noise = statistics.stdev(dense) if len(dense) > 1 else noise_from and noise_from.noise
     assumed = len(dense) < 2 and (noise is None or noise_from.assumed)
     if noise is None and dense:
@@ -126,7 +131,7 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
         target,
         rows,
         {
-            policy: policy_row(policy, by_link, target)
+            policy: policy_row(job, policy, by_link, target, times)
             for policy, by_link in policies.items()
             if any(by_link.values())
         },
@@ -135,11 +140,26 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
     )
 
 
+def look_up(store: Store, name: str) -> dict | None:
+    """A result, with the seed and the processor it is of."""
+    record = store.read(name)
+    if record is None:
+        return None
+    return {**record["result"], "seed": record["seed"], "cpu": record["machine"]["cpu"]}
+
+
+def figures_of(job: Job, results: list[dict]) -> Figures:
+    """Of a training that has diverged, the worst that there is."""
+    worst = math.inf if job.lower_is_better else 0.0
+    return [(r["seed"], worst if r["figure"] is None else r["figure"]) for r in results]
+
+
 def target_of(job: Job, dense: list[dict]) -> float | None:
     if not dense:
         return None
     curve = mean_curve(dense)
-    return min(curve, key=lambda point: abs(point[0] - TARGET_AT * job.steps))[1]
+    target = min(curve, key=lambda point: abs(point[0] - TARGET_AT * job.steps))[1]
+    return target if math.isfinite(target) else None
 
 
 def seconds_of_steps(job: Job, link: str, times: dict) -> list[float]:
@@ -152,7 +172,7 @@ def seconds_of_steps(job: Job, link: str, times: dict) -> list[float]:
 def static_row(
     job: Job, choice: str, results: list[dict], times: dict | None, target: float | None
 ) -> Row:
-    row = Row(choice, [r["figure"] for r in results], mean(sent_of(r) for r in results))
+    row = Row(choice, figures_of(job, results), mean(sent_of(r) for r in results))
     for link in LINKS if times else ():
         steps = seconds_of_steps(job, link, times)
         row.seconds[link], row.steps[link] = sum(steps), steps
@@ -162,18 +182,24 @@ def static_row(
     return row
 
 
-def policy_row(policy: str, by_link: dict[str, list[dict]], target: float | None) -> Row:
+def policy_row(
+    job: Job,
+    policy: str,
+    by_link: dict[str, list[dict]],
+    target: float | None,
+    times: dict | None,
+) -> Row:
     every = [result for results in by_link.values() for result in results]
     if policy in BLIND:  # learns the same everywhere
         every = by_link[TRAINED_ON] or every
-    row = Row(policy, [r["figure"] for r in every], mean(sent_of(r) for r in every))
+    row = Row(policy, figures_of(job, every), mean(sent_of(r) for r in every))
     for link, results in by_link.items():
         if not results:
             continue
         row.seconds[link] = mean(result["seconds"] for result in results)
-        row.figures_on[link] = (
-            row.figures if policy in BLIND else [result["figure"] for result in results]
-        )
+        row.figures_on[link] = row.figures if policy in BLIND else figures_of(job, results)
+        if times and any(result["cpu"] != times["cpu"] for result in results):
+            row.elsewhere.add(link)
         losses = [loss for _, loss in mean_curve(results)]
         at = mean_lists([result["seconds_at"] for result in results])
         row.to_target[link] = crossing(losses, at, target)
@@ -206,7 +232,7 @@ def crossing(losses: list[float], seconds: list[float], target: float | None) ->
     before = None
     for loss, at in zip(losses, seconds, strict=True):
         if loss <= target:
-            if before is None or before[0] == loss:
+            if before is None or before[0] == loss or math.isinf(before[0]):
                 return at
             share = (before[0] - target) / (before[0] - loss)
             return before[1] + share * (at - before[1])
@@ -233,6 +259,11 @@ def seconds(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def seconds_of(row: Row | None, link: str) -> str:
+    text = seconds(row.seconds.get(link) if row else None)
+    return f"{text}†" if row and link in row.elsewhere else text
 
 
 def times(value: float) -> str:
@@ -282,7 +313,7 @@ def page(store: Store, settings: list[Setting]) -> str:
 
 READING = f"""What is learned and sent is real: real gradients of N workers through the real
 exchange. **Seconds are modelled**: the link as described, computing as given, overlapped as in a
-real job, and compressing as this machine took it while it trained. Records that policies exchange
+real job, and compressing as the machine took it. Records that policies exchange
 are not in the seconds (they are kept below 2 % of the time).
 
 **Scale.** The models have 0.35 to 0.43 million parameters. Each stands for one of
@@ -305,10 +336,12 @@ on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `bf16` go by the engine's all-reduce or a tree, whichever is faster. Steps of all choices are timed
 in turn on every link, with gradients that do not change; between the passes of a real training
 compressing takes longer, which is measured for every choice (at 25 Gbit/s, where it shows most)
-and added to all its steps. What a choice learns may come from another machine; what steps take,
-and all of `auto`, is from one. What `auto` looks at in a gradient now and then (four passes every
-64 steps) is in no seconds, like records. With 16 ranks there are two seeds, but three of dense;
-with {MANY} there is one, a short list of static choices, and the noise is that of 16 ranks.
+and added to all its steps. What a choice learns may come from another machine. Where a policy's
+seconds do, there is a †. Policies were trained at other hours than choices were timed, on a machine
+that others use too: differences of a few per cent mean little. What `auto` looks at in a gradient
+now and then (four passes every 64 steps) is in no seconds, like records. With 16 ranks there are
+two seeds, but three of dense; with {MANY} there is one, a short list of static choices, and the
+noise is that of 16 ranks. All are compared with dense of the same seeds.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of
@@ -333,7 +366,7 @@ def section(setting: Setting) -> str:
         noise = f"taken to be {noise} (one seed)"
     intro = (
         f"{job.steps} steps, global batch {job.global_batch}. Dense ends at "
-        f"{figure(job, statistics.fmean(setting.dense.figures))}, noise {noise} {unit(job)}; "
+        f"{figure(job, mean(f for _, f in setting.dense.figures))}, noise {noise} {unit(job)}; "
         "seconds of the whole run by link. **Bold**: the fastest static choice that is as good as "
         "dense. LOST: worse than dense by more than the noise.\n"
     )
@@ -348,12 +381,12 @@ def row_of(setting: Setting, row: Row) -> list[str]:
     values = []
     for link in LINKS:
         best = setting.best_static(link)
-        text = seconds(row.seconds.get(link))
+        text = seconds_of(row, link)
         values.append(f"**{text}**" if best is row else text)
     return [row.name, quality(setting, row.figures), f"{row.sent:.3g}", *values]
 
 
-def quality(setting: Setting, figures: list[float]) -> str:
+def quality(setting: Setting, figures: Figures) -> str:
     worse = setting.worse(figures)
     text = difference(setting.job, worse if setting.job.lower_is_better else -worse)
     return text if setting.as_good(figures) else f"{text} LOST"
@@ -407,7 +440,7 @@ def auto_table(settings: list[Setting]) -> str:
                 seconds(dense),
                 seconds(half),
                 f"{each.best.name}: {seconds(each.best.seconds[link])}",
-                seconds(each.auto),
+                seconds_of(setting.policies["auto"], link),
                 f"{each.ratio:.2f}",
                 f"{times(dense / each.auto)}, {times(half / each.auto)}",
                 f"{quality(setting, setting.policies['auto'].figures_on[link])}; {each.words}",
@@ -496,10 +529,7 @@ def changing_table(settings: list[Setting]) -> str:
                 rows.append([*place, *[MISSING] * (3 + len(POLICIES))])
                 continue
             ideal = best_by_phase(setting, link)
-            policies = [
-                seconds(setting.policies[p].seconds.get(link)) if p in setting.policies else MISSING
-                for p in POLICIES
-            ]
+            policies = [seconds_of(setting.policies.get(p), link) for p in POLICIES]
             fastest = min(setting.static.values(), key=lambda row: row.seconds[link])
             rows.append(
                 [

@@ -293,6 +293,7 @@ def test_static_choices_pay_for_what_takes_longer_in_a_training():
     job = jobs.JOBS["cnn"]
     result = {
         "figure": 0.8,
+        "seed": 60,
         "bytes_sent": 1.0,
         "dense_bytes": 2.0,
         "curve": [[job.steps, 0.5]],
@@ -338,6 +339,7 @@ def test_a_training_that_diverged_is_stored_and_never_reaches_a_target(tmp_path)
     Store(tmp_path).write("cell", {"result": {"curve": curve}})
     losses = [loss for _, loss in virtual_report.mean_curve([{"curve": curve}])]
     assert crossing(losses, [1.0, 2.0], 0.4) is None
+    assert crossing([math.inf, 0.3], [1.0, 2.0], 0.4) == 2.0
 
 
 def test_a_target_is_reached_between_two_evaluations():
@@ -346,10 +348,14 @@ def test_a_target_is_reached_between_two_evaluations():
     assert crossing([1.0, 0.5], [10.0, 20.0], 0.1) is None
 
 
+def with_seeds(figures: list[float]) -> virtual_report.Figures:
+    return list(enumerate(figures))
+
+
 def made_setting(**figures: list[float]) -> virtual_report.Setting:
     """Of an accuracy; a method's seconds are the number of letters of its name."""
     rows = {
-        name: virtual_report.Row(name, values, 1.0, {"1gbit": float(len(name))})
+        name: virtual_report.Row(name, with_seeds(values), 1.0, {"1gbit": float(len(name))})
         for name, values in figures.items()
     }
     noise = statistics.stdev(figures["dense"])
@@ -361,8 +367,32 @@ def made_setting(**figures: list[float]) -> virtual_report.Setting:
 def test_best_static_choice_is_the_fastest_that_is_as_good_as_dense():
     setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.8], int=[0.7, 0.7])
     assert setting.best_static("1gbit").name == "bf16"
-    assert "LOST" in virtual_report.quality(setting, [0.7])
-    assert "LOST" not in virtual_report.quality(setting, [0.8, 0.8])
+    assert "LOST" in virtual_report.quality(setting, with_seeds([0.7]))
+    assert "LOST" not in virtual_report.quality(setting, with_seeds([0.8, 0.8]))
+
+
+def test_what_was_learned_is_held_against_dense_of_the_same_seeds():
+    setting = made_setting(dense=[0.8, 0.82, 0.9], bf16=[0.8, 0.82])
+    assert setting.worse(with_seeds([0.8, 0.82])) == pytest.approx(0)
+
+
+def test_a_diverged_training_is_worse_than_all_others():
+    setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.8])
+    for job in jobs.JOBS.values():
+        setting.job = job
+        diverged = virtual_report.figures_of(job, [{"figure": None, "seed": 0}])
+        assert not setting.as_good(diverged)
+
+
+def test_seconds_of_another_machine_are_marked():
+    job = jobs.JOBS["cnn"]
+    result = {"figure": 0.8, "seed": 60, "cpu": "this", "seconds": 5.0, "seconds_at": [5.0]}
+    result |= {"curve": [[400, 0.5]], "bytes_sent": 1.0, "dense_bytes": 2.0}
+    by_link = {"1gbit": [result], "wan": [{**result, "cpu": "that"}]}
+    row = virtual_report.policy_row(job, "auto", by_link, 0.5, {"cpu": "this"})
+    assert virtual_report.seconds_of(row, "1gbit") == "5"
+    assert virtual_report.seconds_of(row, "wan") == "5†"
+    assert virtual_report.seconds_of(row, "C1") == "missing"
 
 
 @pytest.mark.parametrize(
@@ -376,8 +406,8 @@ def test_best_static_choice_is_the_fastest_that_is_as_good_as_dense():
 )
 def test_verdict_on_auto(seconds, figures, words):
     setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.8])
-    auto = virtual_report.Row("auto", figures, 1.0, {"1gbit": seconds})
-    auto.figures_on["1gbit"] = figures
+    auto = virtual_report.Row("auto", with_seeds(figures), 1.0, {"1gbit": seconds})
+    auto.figures_on["1gbit"] = with_seeds(figures)
     setting.policies["auto"] = auto
     found = virtual_report.verdict(setting, "1gbit")
     assert found.words == words
