@@ -180,7 +180,7 @@ def with_batches(name: str, seed: int) -> dict:
         return loss(model, data)
 
     task.loss = counted
-    ramp = 20 if factor > 1 else 0  # a large rate needs a start
+    ramp = 60 if factor > 1 else 0  # a large rate needs a start: with 20 it diverged
 
     def rate(step: int) -> float:
         left = max(0.0, 1 - seen["samples"] / SAMPLES)
