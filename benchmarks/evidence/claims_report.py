@@ -139,8 +139,8 @@ def make_report(store: Store) -> Report:
 INTRODUCTION = f"""Small jobs: a CNN of 0.41 million parameters on Fashion-MNIST, a few hundred
 steps, so figures are not those of the papers; directions can be compared. Accuracy is the mean of
 the seeds with its standard deviation, MB are what one rank sent in all. Differences within the
-spread of dense ({ONE_SEED} points where there is one seed) are called equal. A verdict is made from the
-figures by the rule that stands beside it.
+spread of dense ({ONE_SEED} points where there is one seed) are called equal. A verdict is made from
+the figures by the rule that stands beside it.
 """
 
 
