@@ -416,6 +416,22 @@ TEST(Auto, LeavesARankWhenTwoRecordsSaySo) {
   }
 }
 
+// At the start, with records as rare as between many ranks.
+TEST(Auto, LeavesARankForOneRecordInACriticalRegime) {
+  for (const double backlog : {1.28, 0.3}) {  // an LSTM of 16 ranks; a CNN
+    PretendedJob job("20mbit,1ms");
+    job.record_period = 26;
+    job.backlog = [&](const Choice& choice) {
+      return choice.method->level == Level::rank ? backlog : as_measured(choice);
+    };
+    const auto policy = sgd();
+    const Choice before = job.run(*policy, 28).choices.back();
+    ASSERT_EQ(before.method->level, Level::rank);
+    const Choice after = job.step(*policy).choices.back();
+    EXPECT_EQ(after.method->level == Level::rank, backlog < 1) << describe(after);
+  }
+}
+
 TEST(Auto, DoesNotLeaveARankForOneRecordOfASmallGradient) {
   PretendedJob job("20mbit,1ms");
   job.record_period = 8;

@@ -290,16 +290,22 @@ class Auto : public Policy {
   void note_backlog(std::int64_t step) {
     if (!present().method->error_feedback || plan_->whole_buckets > 0) return;
     add_recent(plan_->backlogs, backlog_);
-    if (plan_->backlogs.size() >= rules_.enough_backlogs) {
-      book_.note(present(), believed(plan_->backlogs), step);
+    const std::vector<double>& seen = plan_->backlogs;
+    if (seen.size() >= rules_.enough_backlogs) {
+      book_.note(present(), believed(seen), step);
+    } else if (trend_.critical() && seen.back() / 2 > book_.expect(present(), step).backlog) {
+      // Where learning suffers most, and records are rare, one that is bad enough counts by half.
+      book_.note(present(), seen.back() / 2, step);
     }
   }
   // The median; or what the last two records agree upon, if that is more: while residuals fill up
-  // a median is late, and learning suffers meanwhile. One alone may be a small gradient.
-  static double believed(const std::vector<double>& backlogs) {
+  // a median is late, and learning suffers meanwhile. One alone may be a small gradient; in
+  // critical regimes it counts by half.
+  double believed(const std::vector<double>& backlogs) const {
     const std::size_t count = backlogs.size();
     const double agreed = std::min(backlogs[count - 1], backlogs[count < 2 ? 0 : count - 2]);
-    return std::max(median(backlogs), agreed);
+    const double alone = trend_.critical() ? backlogs.back() / 2 : 0;
+    return std::max({median(backlogs), agreed, alone});
   }
 
   // --- when to decide ---
@@ -313,9 +319,10 @@ class Auto : public Policy {
     if (now.times && !plan_->timed) return Why::times;
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return Why::guard;
-    if (plan_->times.size() < rules_.enough_times)
+    const bool too_much = !tolerable(candidate(plan_->choice, now), rules_.leave);
+    if (plan_->times.size() < rules_.enough_times && !too_much)
       return std::nullopt;  // first see how this one does
-    if (now.step < plan_->since + wait(now) || now.step < looked_at_ + rules_.shortest_wait) {
+    if (now.step < plan_->since + wait(too_much) || now.step < looked_at_ + rules_.shortest_wait) {
       return std::nullopt;
     }
     const Inputs inputs = inputs_of(now);
@@ -329,11 +336,11 @@ class Auto : public Policy {
   // Steps until the residual has adapted: as many as the backlog says. The lower a rank is, the
   // more go by until all directions have been sent once, and as many until it is seen how much
   // waits behind it. That it is too much may be seen before: it only grows.
-  std::int64_t wait(const Situation& now) const {
+  std::int64_t wait(bool too_much) const {
     const double backlog = std::min(std::ceil(backlog_), static_cast<double>(rules_.longest_wait));
     const auto adapting = std::max(rules_.shortest_wait, static_cast<std::int64_t>(backlog));
     if (present().method->level != Level::rank) return adapting;
-    if (!tolerable(candidate(plan_->choice, now), rules_.leave)) return rules_.shortest_wait;
+    if (too_much) return rules_.shortest_wait;
     return std::max(adapting, kHighestRank / present().rank * rules_.low_rank_wait);
   }
 
