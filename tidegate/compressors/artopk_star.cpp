@@ -34,6 +34,7 @@ Method artopk_star_row() {
       .level = Level::ratio,
       .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
+      .one_root = true,
       .rounds = artopk_rounds,
       .make = [](Place place, Workers& workers) -> std::unique_ptr<Compressor> {
         return std::make_unique<ArTopKStar>(place, workers);

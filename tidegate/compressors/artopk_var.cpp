@@ -70,6 +70,7 @@ Method artopk_var_row() {
       .level = Level::ratio,
       .routes = {Route::engine, Route::ring, Route::tree},
       .error_feedback = true,
+      .one_root = true,
       .rounds = [](const Shape& shape, const Choice& choice) -> std::vector<Round> {
         std::vector<Round> rounds = artopk_rounds(shape, choice);
         rounds.insert(rounds.begin(), {Collective::all_gather, kEnergySlot, Route::all_gather});

@@ -121,7 +121,8 @@ class Auto : public Policy {
         trend_(rules.window, rules.threshold),
         trials_(rules.pause) {
     for (const Choice& choice : candidates(kForPolicies)) {
-      if (!choice.method->blind && !choice.method->overflows) choices_.push_back(choice);
+      const Method& method = *choice.method;
+      if (!method.blind && !method.one_root && !method.overflows) choices_.push_back(choice);
     }
   }
 
