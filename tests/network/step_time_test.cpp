@@ -63,7 +63,7 @@ TEST(StepTime, HidesSomeWaitingBehindWhatOthersCompute) {
   EXPECT_NEAR(with_wire(0), 6, 0.7);
   EXPECT_GT(with_wire(2), with_wire(0) + 0.5);
   EXPECT_LT(with_wire(2), with_wire(0) + 1.5);  // 2 would be one after the other
-  EXPECT_NEAR(with_wire(100), 104, 1);  // exchanges compute while the wire is busy
+  EXPECT_NEAR(with_wire(100), 104, 1);          // exchanges compute while the wire is busy
 }
 
 TEST(StepTime, OfNumbersThatNobodyMeasuresIsStillATime) {

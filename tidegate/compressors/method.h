@@ -113,10 +113,10 @@ struct Method {
   // By owners less is delivered than by the others at the same level: not a matter of price alone.
   bool owners_deliver_less = false;
   bool error_feedback = false;
-  bool blind = false;   // chooses what to send without looking at the gradient: learns far slower
+  bool blind = false;  // chooses what to send without looking at the gradient: learns far slower
   // One rank selects for all: of what the others would have sent, their backlogs tell too little.
   bool one_root = false;
-  bool prompt = false;  // sends every element up to rounding: what waits goes with the next step
+  bool prompt = false;     // sends every element up to rounding: what waits goes with the next step
   bool overflows = false;  // of values that fp32 can hold
   bool whole = false;      // sends 16 bits or more of every element: 16-bit buckets go as they are
   bool corrects_momentum = false;  // Choice::momentum and clip mean something to it
