@@ -44,7 +44,7 @@ GROUPS = {
 }
 MEAN_ERROR, WORTH_TELLING = 0.10, 0.15
 MOST_STOLEN, PATIENCE = 0.03, 3
-LEAST_TIMES, MOST_TIMES, SECONDS_PER_ROW = 2, 10, 0.3  # in one cycle
+LEAST_TIMES, MOST_TIMES, SECONDS_PER_ROW = 2, 60, 0.3  # in one cycle
 
 
 def measure(engine: Engine, rounds, route: str, times: int) -> tuple[float, list]:

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kTinyBytes = 64;
 constexpr int kTinyRepeats = 10;
+constexpr int kMostTinyRepeats = 60;
 constexpr int kRepeats = 3;      // of each size; their median counts: one may be disturbed
 constexpr double kGrowth = 2.5;  // of the larger size over the smaller
 // Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
@@ -186,6 +187,17 @@ class Calibrator {
     return (2 + tiny_repeats_) * each * steps < kTinyShare * allowed_;
   }
 
+  // Whether there is time for more tiny messages of all kinds: then for as many as there is. Where
+  // ranks share processors each waits for another time, and a few say little.
+  bool affords_more_tiny_ones() {
+    double each = 0;
+    for (const auto& [collective, seconds] : tiny_) each += seconds;
+    const double affordable = (kTinyShare * allowed_ - result_.took.count()) / each - 2;
+    if (!(affordable > tiny_repeats_)) return false;
+    tiny_repeats_ = static_cast<int>(std::min<double>(affordable, kMostTinyRepeats));
+    return true;
+  }
+
   // Rate of a kind: as many bytes as its share of the time that is left allows.
   Exchange large_ones(Collective collective, std::span<const Collective> left_to_do) {
     // The first one of a size has waited for the others' last one, and does not count.
@@ -282,7 +294,11 @@ class Calibrator {
   double agreed(std::size_t entry) const { return median(of_all_ranks(entry)); }
   double agreed_longest(std::size_t entry) const { return std::ranges::max(of_all_ranks(entry)); }
 
+  // What was measured better replaces what was known.
   double note(Collective collective, std::size_t bytes, double seconds) {
+    std::erase_if(result_.points, [&](const Calibration::Point& point) {
+      return point.collective == collective && point.bytes == bytes;
+    });
     result_.points.push_back({collective, bytes, Seconds(seconds)});
     return seconds;
   }
@@ -348,6 +364,12 @@ Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result)
   const bool all_kinds = calibrator.affords_tiny_ones(kMeasured.front(), others);
   for (const Collective collective : others) {
     if (!all_kinds) break;
+    Exchange tiny = calibrator.tiny_ones(collective);
+    while (tiny.advance()) co_yield tiny.request();
+  }
+  const bool more = all_kinds && calibrator.affords_more_tiny_ones();
+  for (const Collective collective : kMeasured) {
+    if (!more) break;
     Exchange tiny = calibrator.tiny_ones(collective);
     while (tiny.advance()) co_yield tiny.request();
   }
