@@ -205,7 +205,7 @@ class ResumedUnder : public testing::TestWithParam<std::string> {
         {"schedule", {{"levels", "0 dense;9 topk 0.1;33 powersgd 2"}}},
         {"accordion", {{"window", "3"}, {"interval", "1"}}},
         {"accordion-batch", {{"window", "3"}, {"interval", "1"}, {"ramp_steps", "30"}}},
-        {"gravac", {{"window", "6"}, {"threshold", "0.2"}}},
+        {"gravac", {{"window", "20"}, {"threshold", "0.2"}}},
         {"flexible", {{"warmup", "5"}}},
     };
     const auto found = options.find(GetParam());

@@ -30,7 +30,11 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    std::int64_t period = period_after(agreed_, dense_period_, longest_period_, at_any_cost_);
+    const bool starting = reacts_ && agreed_.step - began_ < kStart;
+    const double most_urgent = at_any_cost_ ? INFINITY
+                               : starting   ? kMostUrgentAtStart
+                                            : kMostUrgent;
+    std::int64_t period = period_after(agreed_, dense_period_, longest_period_, most_urgent);
     // The first steps of a job are unlike others: reports should not go by them for long. (Who
     // reacts has records often enough.)
     if (!reacts_) {
@@ -55,7 +59,7 @@ void AgreedRecords::resume(std::optional<Statistics> agreed, std::int64_t next_d
 }
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period,
-                          std::int64_t longest_period, bool at_any_cost) {
+                          std::int64_t longest_period, double most_urgent) {
   double round = 0;
   double step = 0;
   bool compressed = false;
@@ -78,9 +82,8 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   }
   if (sudden) return 1;
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
-  const double longest =
-      std::clamp(at_any_cost ? 0 : ratio / kMostUrgent, static_cast<double>(longest_period),
-                 static_cast<double>(kLongestPeriod));
+  const double longest = std::clamp(ratio / most_urgent, static_cast<double>(longest_period),
+                                    static_cast<double>(kLongestPeriod));
   const auto affordable = static_cast<std::int64_t>(std::ceil(std::clamp(ratio, 1.0, longest)));
   const std::int64_t period = sketched ? std::max(affordable, kSketchedPeriod) : affordable;
   return compressed ? period : std::max(period, dense_period);

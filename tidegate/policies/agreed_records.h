@@ -31,6 +31,10 @@ inline constexpr std::int64_t kLongestPeriod = 200;
 // for events, up to kMostUrgent times as much otherwise.
 inline constexpr std::int64_t kLongestUrgentPeriod = 8;
 inline constexpr double kMostUrgent = 4;
+// In so many steps at the start of a job they may cost more: what a policy begins with is a guess,
+// and learning suffers most there.
+inline constexpr std::int64_t kStart = 64;
+inline constexpr double kMostUrgentAtStart = 16;
 // An exchange that takes so many times as long as the whole step before it may be the first on a
 // network that has changed, or an outlier: the next record tells, and is due as soon as this one
 // counts, whatever it costs.
@@ -76,6 +80,7 @@ class AgreedRecords {
 };
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod,
-                          std::int64_t longest_period = kLongestPeriod, bool at_any_cost = false);
+                          std::int64_t longest_period = kLongestPeriod,
+                          double most_urgent = kMostUrgent);
 
 }  // namespace tidegate
