@@ -195,18 +195,17 @@ def with_batches(name: str, seed: int) -> dict:
         SAMPLES // batch // ranks,
         policy=policy_of(policy),
     )
-    scale = jobs.scale_of(task.model)
     steps = 0
     while seen["samples"] < SAMPLES:
         cluster.step()
         steps += 1
     outcome = cluster.run(0)
     # A step of the large batch computes as long as so many small ones.
-    more = (factor - 1) * jobs.compute_seconds(ranks, scale) * steps
+    more = (factor - 1) * jobs.compute_seconds(ranks) * steps
     return {
         "figure": outcome.figures[CNN.figure],
         "bytes_sent": outcome.bytes_sent,
-        "seconds": jobs.rounded(scale * (outcome.modelled_seconds + more)),
+        "seconds": jobs.rounded(outcome.modelled_seconds + more),
         "steps": steps,
         "samples": seen["samples"],
     }

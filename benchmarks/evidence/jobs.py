@@ -2,12 +2,13 @@
 """The jobs that virtual clusters train, and the links they are on.
 
 Scale. The models have about 0.4 million parameters. Each stands for one of 25 million on the named
-link: with S = 25 million / parameters, the rate stays, and latency and computing are divided by S.
-So bytes on the wire, latency, computing and compressing stand in the same proportion to each other
-as in the large job, and all seconds that are shown are multiplied by S. What this does not scale:
-low rank, which keeps a larger share of small matrices; the fixed part of what compressing takes,
-which counts S times; and compressing itself, which is done by one thread of this CPU and in its
-caches, while 80 ms of computing for 25 million parameters would be a GPU's.
+link: with S = 25 million / parameters, bytes count S times (the rate is divided by S), and so does
+what compressing takes. Latency, computing and all seconds are those of the large job; it must not be
+the other way round, because what is measured of a network has a time scale of its own: messages of
+a few milliseconds tell nothing of a rate. What this does not scale: low rank, which keeps a larger
+share of small matrices; the fixed part of what compressing takes, and the bytes of records, which
+count S times; and compressing itself, which is done by one thread of this CPU and in its caches,
+while 80 ms of computing for 25 million parameters would be a GPU's.
 
 The global batch is the same for any number of ranks, so that computing takes 80 ms with 4 ranks,
 20 with 16 and 5 with 64.
@@ -86,7 +87,7 @@ def segments(link: str, steps: int) -> Segments:
 def scaled(link: Segments, scale: float):
     from tidegate import _core
 
-    return _core.LinkSchedule([(step, rate, latency / scale) for step, rate, latency in link])
+    return _core.LinkSchedule([(step, rate / scale, latency) for step, rate, latency in link])
 
 
 def all_segments(steps: int) -> list[tuple[float, float]]:
@@ -127,8 +128,8 @@ def scale_of(model) -> float:
     return STANDS_FOR / sum(parameter.numel() for parameter in model.parameters())
 
 
-def compute_seconds(ranks: int, scale: float) -> float:
-    return COMPUTE * COMPUTE_RANKS / ranks / scale
+def compute_seconds(ranks: int) -> float:
+    return COMPUTE * COMPUTE_RANKS / ranks
 
 
 def make_cluster(task, ranks: int, link: Segments, seed: int, steps: int, **options):
@@ -139,7 +140,8 @@ def make_cluster(task, ranks: int, link: Segments, seed: int, steps: int, **opti
         task,
         ranks,
         scaled(link, scale),
-        compute_seconds=compute_seconds(ranks, scale),
+        compute_seconds=compute_seconds(ranks),
+        compress_factor=scale,
         seed=seed,
         horizon=steps,
         calibrate=True,
@@ -160,7 +162,7 @@ def train(
     make: Callable = make_task,
     **options,
 ) -> dict:
-    """Trains for all steps. Seconds are those of the large job."""
+    """Trains for all steps."""
     import torch
 
     torch.set_num_threads(1)
@@ -175,18 +177,17 @@ def train(
             curve.append([step, held_out(task.model)])
 
     outcome = cluster.run(steps, watch)
-    scale = scale_of(task.model)
     return {
         "figure": rounded(outcome.figures[job.figure], 9),
         "training_loss": rounded(outcome.loss, 9),
         "curve": rounded(curve),
-        "seconds_at": rounded(sums_at(cluster.step_seconds, scale, [step for step, _ in curve])),
-        "seconds": rounded(scale * outcome.modelled_seconds),
+        "seconds_at": rounded([sum(cluster.step_seconds[:step]) for step, _ in curve]),
+        "seconds": rounded(outcome.modelled_seconds),
         "bytes_sent": outcome.bytes_sent,
         "dense_bytes": outcome.dense_bytes,
         "choices": outcome.choices,
         "roots": {str(rank): count for rank, count in outcome.roots.items()},
-        "scale": rounded(scale),
+        "scale": rounded(scale_of(task.model)),
         "steps": steps,
     }
 
@@ -202,13 +203,12 @@ def time_steps(job: Job, ranks: int, seed: int, ways: dict[str, list[dict]]) -> 
 
     torch.set_num_threads(1)
     still = frozen(make_task(job, ranks, seed), ranks)
-    scale = scale_of(still.model)
 
     def median(task, link, options: dict) -> float:
         cluster = make_cluster(task, ranks, [(0, *link)], seed, job.steps, **options)
         for _ in range(TIMED + 1):  # in the first all parameters share one bucket
             cluster.step()
-        return scale * statistics.median(cluster.step_seconds[1:])
+        return statistics.median(cluster.step_seconds[1:])
 
     rate, latency = CONSTANT[FASTEST]
     fast = (rate / 8, latency)
@@ -281,10 +281,6 @@ def held_out_loss(job: Job) -> Callable:
         return float(cross_entropy(scores.flatten(0, -2), labels.flatten()))
 
     return loss
-
-
-def sums_at(seconds: list[float], scale: float, steps: list[int]) -> list[float]:
-    return [scale * sum(seconds[:step]) for step in steps]
 
 
 def rounded(value, digits: int = 6):

@@ -317,15 +317,15 @@ real job, and compressing as the machine took it. Records that policies exchange
 are not in the seconds (they are kept below 2 % of the time).
 
 **Scale.** The models have 0.35 to 0.43 million parameters. Each stands for one of
-{jobs.STANDS_FOR / 1e6:g} million: with S = 25 million / parameters, latency and computing are
-divided by S, the rate stays as named, and all seconds are multiplied by S. So bytes, latency,
-computing and compressing stand in the proportion of the large job. Computing takes {
+{jobs.STANDS_FOR / 1e6:g} million: with S = 25 million / parameters, bytes and what compressing takes
+count S times; latency and computing are those of the large job. Computing takes {
     1e3 * jobs.COMPUTE:g} ms a step with {
     jobs.COMPUTE_RANKS
 } ranks; the global batch is the same for all
 numbers of ranks, so it is 20 ms with 16 and 5 ms with 64. What is not scaled, and speaks against
 compression here: compressing is done by one thread of a CPU, where such computing would be a
-GPU's, its fixed costs count S times, and low rank keeps a larger share of small matrices. C1 and
+GPU's, its fixed costs count S times, and low rank keeps a larger share of small matrices. Records
+of policies count S times too, so that they come seldom. C1 and
 C2 are stretched over the steps of a run, about 35 times shorter than in their paper, so that a
 policy has few steps to notice a change.
 

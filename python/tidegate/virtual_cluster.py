@@ -74,6 +74,8 @@ class VirtualCluster:
     link             "100mbit,2ms", or a schedule (tidegate simulate --link-schedule)
     compute_seconds  what forward and backward of one worker's batch take; measured if not given,
                      which no two runs do alike
+    compress_factor  what compressing and decoding take, times this: for a small model that stands
+                     for a large one, on a link whose rate is divided by as much
     calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step
@@ -100,6 +102,7 @@ class VirtualCluster:
         bucket_mb: float | None = None,
         buckets: bucket_table.Table | None = None,
         compute_seconds: float | None = None,
+        compress_factor: float = 1.0,
         seed: int = 0,
         check: bool = False,
         calibrate: bool | None = None,
@@ -110,11 +113,13 @@ class VirtualCluster:
         schedule = _core.LinkSchedule(link) if link and isinstance(link, str) else link
         if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
             raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
+        if not 0 <= compress_factor < math.inf:
+            raise Error("config", f"compress_factor {compress_factor}: must be a number, 0 or more")
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed, self.task.optimizer, horizon)
         # Of modelled time: this process's own would make runs differ.
-        self._clock = _core.ModelledClock()
+        self._clock = _core.ModelledClock(compress_factor)
         self._sessions = [
             _core.Session(
                 worker,
@@ -140,8 +145,9 @@ class VirtualCluster:
         self._calibrates = self._sessions[0].reacts() if calibrate is None else calibrate
         self._calibrate(0)
         if self._sessions[0].needs_speeds():
+            speeds = [[compress_factor * s for s in each] for each in measured_speeds()]
             for session in self._sessions:
-                session.set_speeds(measured_speeds())
+                session.set_speeds(speeds)
         self.losses: list[float] = []  # of every step, the mean over workers
         self._seed = seed
         self._check = check
@@ -157,6 +163,7 @@ class VirtualCluster:
         )
         self._batches = WorkerBatches(self.task.batches, ranks, seed)
         self._given_compute = compute_seconds
+        self._compress_factor = compress_factor
         self._computed: list[float] = []  # seconds of one worker, step by step
         self._modelled: list[tuple] = []  # seconds of each step: in all, exposed, on the wire
         self._counts = snapshots.Counts(self._sessions)
@@ -320,6 +327,7 @@ class VirtualCluster:
             hosts=self._given_hosts,
             buckets=self._table,
             compute_seconds=self._given_compute,
+            compress_factor=self._compress_factor,
             seed=self._seed,
         )
 

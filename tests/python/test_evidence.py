@@ -286,7 +286,7 @@ def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
     slow = jobs.segment_key((1e9 / 8, 1e-3))
     every = jobs.seconds_on("C1", 100, {**timed, slow: 10.0})
     assert len(every) == 100
-    assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
+    assert set(every[:20]) == {1.0} and set(every[30:45]) == {1.0} and every[-1] == 1.0
 
 
 def test_static_choices_pay_for_what_takes_longer_in_a_training():
@@ -321,15 +321,14 @@ def test_static_choices_are_timed_in_turn_and_by_their_fastest_route(monkeypatch
     still = SimpleNamespace(model=None)
     monkeypatch.setattr(jobs, "make_task", lambda *_: SimpleNamespace(model=None))
     monkeypatch.setattr(jobs, "frozen", lambda *_: still)
-    monkeypatch.setattr(jobs, "scale_of", lambda _: 10.0)
     monkeypatch.setattr(
         jobs, "make_cluster", lambda task, _, link, *__, **options: Cluster(task, link, options)
     )
     ways = {"one": [{"route": "slow"}], "two": [{"route": "slow"}, {"route": "fast"}]}
     found = jobs.time_steps(jobs.JOBS["cnn"], 4, 0, ways)
-    assert set(found["one"]["step_seconds"].values()) == {20.0}
-    assert set(found["two"]["step_seconds"].values()) == {10.0}
-    assert found["one"]["longer"] == found["two"]["longer"] == 10.0
+    assert set(found["one"]["step_seconds"].values()) == {2.0}
+    assert set(found["two"]["step_seconds"].values()) == {1.0}
+    assert found["one"]["longer"] == found["two"]["longer"] == 1.0
     assert len({link for link, _ in asked[:3]}) == 1 and asked[2][0] != asked[3][0]
 
 

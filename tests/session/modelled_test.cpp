@@ -13,7 +13,8 @@ constexpr std::size_t kElements[] = {30000, 10000};
 
 class Modelled {
  public:
-  explicit Modelled(Settings settings) {
+  explicit Modelled(Settings settings, double work_factor = 1)
+      : clock_(std::make_shared<ModelledClock>(work_factor)) {
     ModelledClock::give(clock_, settings);
     std::vector<Session*> pointers;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -43,7 +44,7 @@ class Modelled {
   const Vector& gradient(std::size_t bucket, std::size_t rank) { return gradients_[bucket][rank]; }
 
  private:
-  std::shared_ptr<ModelledClock> clock_ = std::make_shared<ModelledClock>();
+  std::shared_ptr<ModelledClock> clock_;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::optional<ModelledJob> job_;
   Vectors gradients_[2] = {Vectors(kRanks), Vectors(kRanks)};
@@ -67,6 +68,22 @@ TEST(ModelledJob, TakesWhatTheModelOfAStepSays) {
   EXPECT_GE(step.total.count(), expected - 1e-9);
   EXPECT_NEAR(static_cast<double>(modelled.now() - began) * 1e-9, expected, 1e-8);
   EXPECT_EQ(modelled.gradient(0, 3)[7], 2.5f);  // and the exchange was real
+}
+
+// A small model that stands for a large one.
+TEST(ModelledJob, CountsWhatCompressingTakesAsManyTimesAsItIsTold) {
+  const Network network(kRanks, parse_link("100mbit,2ms"));
+  const auto step = [&](double work_factor) {
+    Modelled modelled(fixed("int8"), work_factor);
+    const double total = modelled.step(network, Seconds(0.03)).total.count();
+    const auto seen =
+        static_cast<double>(modelled.now() - std::make_shared<ModelledClock>()->now());
+    EXPECT_LT(seen * 1e-9, 0.2) << "sessions do not see it";
+    return total;
+  };
+  const double without = step(0);
+  EXPECT_LT(without, 0.2);
+  EXPECT_GT(step(1e6), without + 1) << "a microsecond at least, for 40000 elements";
 }
 
 TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {

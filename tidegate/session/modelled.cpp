@@ -16,7 +16,9 @@ std::int64_t nanoseconds(Seconds seconds) {
 
 void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& settings) {
   settings.clock = [clock] { return clock->now(); };
-  settings.work_clock = computed_by_this_thread;
+  settings.work_clock = [factor = clock->work_factor_] {
+    return static_cast<std::int64_t>(factor * static_cast<double>(computed_by_this_thread()));
+  };
   settings.trace_clock = settings.clock;  // so that what is written repeats itself, too
   settings.modelled = true;
 }
