@@ -146,9 +146,10 @@ TEST(AgreedRecords, AreMoreOftenAtTheStartIfThePolicyReacts) {
   for (const std::int64_t start : {0, 10'000}) {
     const auto rounds = rounds_of(reacting, start, 0.52);
     ASSERT_GT(rounds.size(), 10u);
-    EXPECT_EQ(std::vector(rounds.begin(), rounds.begin() + 11),
-              (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40, 48, 56, 64, 90, 116}))
+    EXPECT_EQ(std::vector(rounds.begin(), rounds.begin() + 13),
+              (std::vector<std::int64_t>{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 96, 122}))
         << start;
+    EXPECT_EQ(rounds_of(reacting, start, 0.1)[1], kLongestPeriodAtStart);
   }
   // But not between thousands of ranks.
   EXPECT_EQ(rounds_of(reacting, 0, 100)[1], kLongestPeriod);

@@ -46,6 +46,24 @@ TEST(GradientTrend, IsCriticalAfterADropOfTheLearningRate) {
   EXPECT_FALSE(trend.critical());
 }
 
+TEST(GradientTrend, TellsRegimesThatNormsAloneTellOf) {
+  GradientTrend trend(10, 0.5);
+  EXPECT_TRUE(trend.severe());
+  for (int step = 0; step <= 30; ++step) trend.observe(told(step, 1));
+  EXPECT_FALSE(trend.severe());
+  for (int step = 31; step <= 40; ++step) trend.observe(told(step, 3));
+  EXPECT_TRUE(trend.critical());
+  EXPECT_FALSE(trend.severe());
+  trend.observe(told(41, 3, 1));
+  EXPECT_TRUE(trend.severe());
+  Notes notes;
+  trend.remember(notes);
+  GradientTrend again(10, 0.5);
+  again.recall(notes);
+  EXPECT_TRUE(again.critical());
+  EXPECT_TRUE(again.severe());
+}
+
 TEST(GradientTrend, LooksAwayFromWhatIsNotFinite) {
   GradientTrend trend(10, 0.5);
   for (int step = 0; step <= 40; ++step) trend.observe(told(step, step == 15 ? INFINITY : 1));

@@ -34,7 +34,8 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
     const double most_urgent = at_any_cost_ ? INFINITY
                                : starting   ? kMostUrgentAtStart
                                             : kMostUrgent;
-    std::int64_t period = period_after(agreed_, dense_period_, longest_period_, most_urgent);
+    const std::int64_t longest = starting ? kLongestPeriodAtStart : longest_period_;
+    std::int64_t period = period_after(agreed_, dense_period_, longest, most_urgent);
     // The first steps of a job are unlike others: reports should not go by them for long. (Who
     // reacts has records often enough.)
     if (!reacts_) {

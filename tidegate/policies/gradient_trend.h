@@ -30,6 +30,7 @@ class GradientTrend {
     if (drops > drops_) {  // a new regime begins
       drops_ = drops;
       critical_ = true;
+      severe_ = true;
       begin(statistics.step);
       before_ = 0;
     }
@@ -40,6 +41,7 @@ class GradientTrend {
     if (statistics.step - began_ < window_ || records_ == 0) return;
     const double norm = std::sqrt(energy_ / static_cast<double>(records_));
     if (before_ > 0) critical_ = std::abs(norm - before_) >= threshold_ * before_;
+    severe_ = severe_ && critical_;
     before_ = norm;
     begin(statistics.step);
   }
@@ -51,11 +53,13 @@ class GradientTrend {
   }
 
   bool critical() const { return critical_; }
+  // It is that of the start, or after a drop of a learning rate: not one that norms alone tell of.
+  bool severe() const { return severe_; }
 
   void remember(Notes& notes) const {
     notes[kNote] = {static_cast<double>(began_),   std::min(energy_, kLargestNote),
                     static_cast<double>(records_), std::min(before_, kLargestNote),
-                    static_cast<double>(drops_),   critical_ ? 1.0 : 0.0};
+                    static_cast<double>(drops_),   severe_ ? 2.0 : critical_ ? 1.0 : 0.0};
   }
   void recall(const Notes& notes) {
     *this = GradientTrend(window_, threshold_);
@@ -66,6 +70,7 @@ class GradientTrend {
       before_ = values[3];
       drops_ = static_cast<std::uint64_t>(values[4]);
       critical_ = values[5] != 0;
+      severe_ = values[5] > 1;
     }
   }
 
@@ -86,6 +91,7 @@ class GradientTrend {
   double before_ = 0;
   std::uint64_t drops_ = 0;
   bool critical_ = true;  // training begins in one
+  bool severe_ = true;
 };
 
 }  // namespace tidegate
