@@ -416,6 +416,63 @@ TEST(Auto, LeavesARankWhenTwoRecordsSaySo) {
   }
 }
 
+// Steps until it has come down to this rank.
+std::int64_t steps_to_rank(PretendedJob& job, Policy& policy, int rank) {
+  while (job.now() < 500) {
+    if (job.step(policy).choices.back().rank == rank) break;
+  }
+  return job.now();
+}
+
+// Else it would be 32 steps after it came to rank 6.
+TEST(Auto, ComparesRanksAsSoonAsACriticalRegimeIsOver) {
+  PretendedJob job("20mbit,1ms");
+  job.backlog = [](const Choice& choice) {
+    if (choice.method->level != Level::rank) return as_measured(choice);
+    return 0.12 * std::pow(choice.rank / 8.0, -1.5);
+  };
+  const auto policy = sgd();
+  const std::int64_t at_six = steps_to_rank(job, *policy, 6);
+  ASSERT_LT(at_six, 45) << "in the critical regime";
+  const std::int64_t at_four = steps_to_rank(job, *policy, 4);
+  EXPECT_GE(at_four, at_six + 8);
+  EXPECT_LT(at_four, at_six + 32);
+}
+
+double behind_low_rank(const Choice& choice) {
+  if (choice.method->level != Level::rank) return as_measured(choice);
+  return choice.rank < 4 ? 50 : 0.2 * std::pow(choice.rank / 8.0, -1.5);
+}
+
+// A CNN went from rank 4 to 8 and back in every one of them, and ended no better.
+TEST(Auto, RegimesThatNormsAloneTellOfCountLessThanTheStart) {
+  for (const bool drop : {false, true}) {
+    PretendedJob job("20mbit,1ms");
+    job.backlog = behind_low_rank;
+    const auto policy = sgd();
+    ASSERT_EQ(job.run(*policy, 200).choices.back().rank, 4);
+    if (drop) job.rate_drops = 1;
+    job.gradient_energy = [](std::int64_t step) { return step / 25 % 2 == 0 ? 1.0 : 9.0; };
+    bool left = false;
+    for (int i = 0; i < 60; ++i) left = left || job.step(*policy).choices.back().rank != 4;
+    EXPECT_EQ(*policy->critical(), 1.0);
+    EXPECT_EQ(left, drop);
+  }
+}
+
+TEST(Auto, EnduresWhatIsInUseALittleLonger) {
+  for (const char* leave : {"1.5", "2"}) {
+    PretendedJob job("20mbit,1ms");
+    job.backlog = behind_low_rank;
+    const auto policy = sgd({{"leave", leave}});
+    ASSERT_EQ(job.run(*policy, 200).choices.back().rank, 4);
+    job.backlog = [](const Choice& choice) {
+      return choice.rank == 4 ? 3.0 : behind_low_rank(choice);  // 14 % where 8 are tolerable
+    };
+    EXPECT_EQ(job.run(*policy, 100).choices.back().rank == 4, leave == std::string("2"));
+  }
+}
+
 // At the start, with records as rare as between many ranks.
 TEST(Auto, LeavesARankForOneRecordInACriticalRegime) {
   for (const double backlog : {1.28, 0.3}) {  // an LSTM of 16 ranks; a CNN
