@@ -113,8 +113,6 @@ class VirtualCluster:
         schedule = _core.LinkSchedule(link) if link and isinstance(link, str) else link
         if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
             raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
-        if not 0 <= compress_factor < math.inf:
-            raise Error("config", f"compress_factor {compress_factor}: must be a number, 0 or more")
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed, self.task.optimizer, horizon)

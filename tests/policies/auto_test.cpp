@@ -434,7 +434,11 @@ TEST(Auto, ComparesRanksAsSoonAsACriticalRegimeIsOver) {
   const auto policy = sgd();
   const std::int64_t at_six = steps_to_rank(job, *policy, 6);
   ASSERT_LT(at_six, 45) << "in the critical regime";
+  const auto resumed = sgd();
+  resumed->recall(policy->remember());
+  PretendedJob same = job;
   const std::int64_t at_four = steps_to_rank(job, *policy, 4);
+  EXPECT_EQ(steps_to_rank(same, *resumed, 4), at_four);
   EXPECT_GE(at_four, at_six + 8);
   EXPECT_LT(at_four, at_six + 32);
 }

@@ -46,22 +46,29 @@ TEST(GradientTrend, IsCriticalAfterADropOfTheLearningRate) {
   EXPECT_FALSE(trend.critical());
 }
 
-TEST(GradientTrend, TellsRegimesThatNormsAloneTellOf) {
-  GradientTrend trend(10, 0.5);
-  EXPECT_TRUE(trend.severe());
-  for (int step = 0; step <= 30; ++step) trend.observe(told(step, 1));
-  EXPECT_FALSE(trend.severe());
-  for (int step = 31; step <= 40; ++step) trend.observe(told(step, 3));
-  EXPECT_TRUE(trend.critical());
-  EXPECT_FALSE(trend.severe());
-  trend.observe(told(41, 3, 1));
-  EXPECT_TRUE(trend.severe());
+GradientTrend recalled(const GradientTrend& trend) {
   Notes notes;
   trend.remember(notes);
   GradientTrend again(10, 0.5);
   again.recall(notes);
-  EXPECT_TRUE(again.critical());
-  EXPECT_TRUE(again.severe());
+  return again;
+}
+
+TEST(GradientTrend, TellsRegimesThatNormsAloneTellOf) {
+  GradientTrend trend(10, 0.5);
+  const auto expect = [&](bool critical, bool severe) {
+    for (const GradientTrend& each : {trend, recalled(trend)}) {
+      EXPECT_EQ(each.critical(), critical);
+      EXPECT_EQ(each.severe(), severe);
+    }
+  };
+  expect(true, true);
+  for (int step = 0; step <= 30; ++step) trend.observe(told(step, 1));
+  expect(false, false);
+  for (int step = 31; step <= 40; ++step) trend.observe(told(step, 3));
+  expect(true, false);
+  trend.observe(told(41, 3, 1));
+  expect(true, true);
 }
 
 TEST(GradientTrend, LooksAwayFromWhatIsNotFinite) {

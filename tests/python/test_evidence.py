@@ -286,7 +286,19 @@ def test_seconds_on_a_link_that_changes_are_those_of_its_phases():
     slow = jobs.segment_key((1e9 / 8, 1e-3))
     every = jobs.seconds_on("C1", 100, {**timed, slow: 10.0})
     assert len(every) == 100
-    assert set(every[:20]) == {1.0} and set(every[30:45]) == {1.0} and every[-1] == 1.0
+    assert set(every[:20]) == {1.0} and set(every[30:45]) == {10.0} and every[-1] == 1.0
+
+
+def test_a_small_model_stands_for_a_large_one_by_its_bytes_and_its_compressing(monkeypatch):
+    made = {}
+    monkeypatch.setattr(
+        tidegate, "VirtualCluster", lambda *given, **named: made.update(named, link=given[2])
+    )
+    model = torch.nn.Linear(99, 25, bias=True)
+    jobs.make_cluster(SimpleNamespace(model=model), 16, [(0, 1e9, 1e-3)], 0, 10)
+    scale = jobs.STANDS_FOR / 2500
+    assert made["compress_factor"] == scale and made["compute_seconds"] == 0.02
+    assert [tuple(each) for each in made["link"].segments] == [(0, 1e9 / scale, 1e-3)]
 
 
 def test_static_choices_pay_for_what_takes_longer_in_a_training():

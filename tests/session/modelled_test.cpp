@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "tests/expect_error.h"
 #include "tests/session/job.h"
 
 namespace tidegate::modelled_test {
@@ -13,8 +16,8 @@ constexpr std::size_t kElements[] = {30000, 10000};
 
 class Modelled {
  public:
-  explicit Modelled(Settings settings, double work_factor = 1)
-      : clock_(std::make_shared<ModelledClock>(work_factor)) {
+  explicit Modelled(Settings settings, double compress_factor = 1)
+      : clock_(std::make_shared<ModelledClock>(compress_factor)) {
     ModelledClock::give(clock_, settings);
     std::vector<Session*> pointers;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -73,17 +76,20 @@ TEST(ModelledJob, TakesWhatTheModelOfAStepSays) {
 // A small model that stands for a large one.
 TEST(ModelledJob, CountsWhatCompressingTakesAsManyTimesAsItIsTold) {
   const Network network(kRanks, parse_link("100mbit,2ms"));
-  const auto step = [&](double work_factor) {
-    Modelled modelled(fixed("int8"), work_factor);
+  const auto step = [&](double compress_factor) {
+    Modelled modelled(fixed("int8"), compress_factor);
+    const std::int64_t began = modelled.now();
     const double total = modelled.step(network, Seconds(0.03)).total.count();
-    const auto seen =
-        static_cast<double>(modelled.now() - std::make_shared<ModelledClock>()->now());
-    EXPECT_LT(seen * 1e-9, 0.2) << "sessions do not see it";
+    EXPECT_LT(static_cast<double>(modelled.now() - began) * 1e-9, 0.2)
+        << "their clock leaves it out";
     return total;
   };
   const double without = step(0);
   EXPECT_LT(without, 0.2);
   EXPECT_GT(step(1e6), without + 1) << "a microsecond at least, for 40000 elements";
+  for (const double wrong : {-1.0, 1e7, std::nan("")}) {
+    EXPECT_TRUE(fails(Fault::config, [&] { ModelledClock clock(wrong); }, {"compress_factor"}));
+  }
 }
 
 TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {

@@ -157,6 +157,10 @@ class Calibrator {
     const double took = mean_of_middle_half({seconds_.begin() + 2, seconds_.end()});
     Exchange agreeing = agree({took, seconds_of(clock_() - began_)});
     while (agreeing.advance()) co_yield agreeing.request();
+    // More of them replace the first few.
+    std::erase_if(result_.points, [&](const Calibration::Point& point) {
+      return point.collective == collective && point.bytes == bytes;
+    });
     tiny_[collective] = note(collective, bytes, agreed(0));
     result_.took = Seconds(agreed_longest(1));
   }
@@ -193,7 +197,7 @@ class Calibrator {
     double each = 0;
     for (const auto& [collective, seconds] : tiny_) each += seconds;
     const double affordable = (kTinyShare * allowed_ - result_.took.count()) / each - 2;
-    if (!(affordable > tiny_repeats_)) return false;
+    if (!(affordable >= 2 * tiny_repeats_)) return false;
     tiny_repeats_ = static_cast<int>(std::min<double>(affordable, kMostTinyRepeats));
     return true;
   }
@@ -294,11 +298,7 @@ class Calibrator {
   double agreed(std::size_t entry) const { return median(of_all_ranks(entry)); }
   double agreed_longest(std::size_t entry) const { return std::ranges::max(of_all_ranks(entry)); }
 
-  // What was measured better replaces what was known.
   double note(Collective collective, std::size_t bytes, double seconds) {
-    std::erase_if(result_.points, [&](const Calibration::Point& point) {
-      return point.collective == collective && point.bytes == bytes;
-    });
     result_.points.push_back({collective, bytes, Seconds(seconds)});
     return seconds;
   }

@@ -30,12 +30,12 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
-    const bool starting = reacts_ && agreed_.step - began_ < kStart;
-    const double most_urgent = at_any_cost_ ? INFINITY
-                               : starting   ? kMostUrgentAtStart
-                                            : kMostUrgent;
-    const std::int64_t longest = starting ? kLongestPeriodAtStart : longest_period_;
-    std::int64_t period = period_after(agreed_, dense_period_, longest, most_urgent);
+    // By the step alone, so that a job that is resumed has the records of one that never stopped.
+    const bool starting = reacts_ && !at_any_cost_ && agreed_.step < kStartingSteps;
+    std::int64_t period =
+        starting ? period_after(agreed_, dense_period_, kLongestPeriodAtStart, kMostUrgentAtStart)
+                 : period_after(agreed_, dense_period_, longest_period_,
+                                at_any_cost_ ? INFINITY : kMostUrgent);
     // The first steps of a job are unlike others: reports should not go by them for long. (Who
     // reacts has records often enough.)
     if (!reacts_) {
@@ -83,8 +83,9 @@ std::int64_t period_after(const Statistics& statistics, std::int64_t dense_perio
   }
   if (sudden) return 1;
   const double ratio = step > 0 ? round / (kRoundShare * step) : 1.0;
-  const double longest = std::clamp(ratio / most_urgent, static_cast<double>(longest_period),
-                                    static_cast<double>(kLongestPeriod));
+  const double longest =
+      std::clamp(std::isinf(most_urgent) ? 0 : ratio / most_urgent,
+                 static_cast<double>(longest_period), static_cast<double>(kLongestPeriod));
   const auto affordable = static_cast<std::int64_t>(std::ceil(std::clamp(ratio, 1.0, longest)));
   const std::int64_t period = sketched ? std::max(affordable, kSketchedPeriod) : affordable;
   return compressed ? period : std::max(period, dense_period);

@@ -31,9 +31,9 @@ inline constexpr std::int64_t kLongestPeriod = 200;
 // for events, up to kMostUrgent times as much otherwise.
 inline constexpr std::int64_t kLongestUrgentPeriod = 8;
 inline constexpr double kMostUrgent = 4;
-// In so many steps at the start of a job records are more often and may cost more: what a policy
-// begins with is a guess, and learning suffers most there.
-inline constexpr std::int64_t kStart = 64;
+// In so many steps at the start of a job whose policy reacts they come more often and may cost
+// more: what it begins with is a guess, and learning suffers most there.
+inline constexpr std::int64_t kStartingSteps = 64;
 inline constexpr std::int64_t kLongestPeriodAtStart = 4;
 inline constexpr double kMostUrgentAtStart = 4 * kMostUrgent;
 // An exchange that takes so many times as long as the whole step before it may be the first on a

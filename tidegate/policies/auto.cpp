@@ -104,7 +104,7 @@ struct Plan {
   Seconds expected{0};
   bool timed = false;  // the job's own times were known when it was made
   std::int64_t since = 0;
-  bool critical = false;         // the regime was, when candidates were last compared
+  bool critical = false;         // the regime was, when it was made or last kept
   std::size_t buckets = 0;       // it was made for
   std::vector<double> times;     // of its steps
   std::vector<double> wires;     // seconds for which they were on the wire
@@ -329,9 +329,9 @@ class Auto : public Policy {
     if (plan_->times.size() < rules_.enough_times && !too_much)
       return std::nullopt;  // first see how this one does
     // The highest ranks adapt soon.
-    const bool milder_times =
+    const bool regime_is_over =
         plan_->critical && !trend_.critical() && 2 * present().rank > kHighestRank;
-    if (now.step < plan_->since + wait(too_much || milder_times) ||
+    if (now.step < plan_->since + wait(too_much || regime_is_over) ||
         now.step < looked_at_ + rules_.shortest_wait) {
       return std::nullopt;
     }
@@ -345,8 +345,8 @@ class Auto : public Policy {
 
   // Steps until the residual has adapted: as many as the backlog says. The lower a rank is, the
   // more go by until all directions have been sent once, and as many until it is seen how much
-  // waits behind it. That it is too much may be seen before: it only grows. And at the end of a
-  // critical regime more may wait, whatever it is.
+  // waits behind it. That it is too much may be seen before: it only grows. So may that a critical
+  // regime is over, in which less might wait.
   std::int64_t wait(bool soon) const {
     const double backlog = std::min(std::ceil(backlog_), static_cast<double>(rules_.longest_wait));
     const auto adapting = std::max(rules_.shortest_wait, static_cast<std::int64_t>(backlog));
@@ -368,7 +368,9 @@ class Auto : public Policy {
             now.times ? now.times->compute().count() : 0,
             patience_now,
             patience_now + book_.expect(present(), now.step).backlog,
-            trend_.critical() ? 1.0 : 0.0,
+            trend_.severe()     ? 2.0
+            : trend_.critical() ? 1.0
+                                : 0.0,
             static_cast<double>(trials_.paused(now.step))};
   }
   bool about(const Inputs& one, const Inputs& other) const {
@@ -417,7 +419,8 @@ class Auto : public Policy {
   bool tolerable(const Candidate& candidate, double times = 1) const {
     return rules_.to_target || candidate.slowdown <= rules_.tolerance * times;
   }
-  // In use. In critical regimes, where learning suffers most, half as far beyond what is tolerable.
+  // What is in use may cost more than what is tolerable; half as far beyond that in critical
+  // regimes, where learning suffers most.
   double most_endured() const { return trend_.critical() ? (1 + rules_.leave) / 2 : rules_.leave; }
   bool endurable(const Candidate& candidate) const { return tolerable(candidate, most_endured()); }
 
@@ -785,10 +788,10 @@ PolicyRow auto_row() {
             "largest slowdown of learning for keep-quality; fitted on two small models, see "
             "docs/POLICIES.md"},
            {"leave", "2",
-            "a choice in use is given up when it costs this times the tolerance (1.5 in critical "
-            "regimes), so that a backlog that wavers does not make choices do so. With 1.5 at all "
-            "times CNNs left rank 4 near the end, which ends as well as dense, for 6 % of the "
-            "time"},
+            "a choice in use is given up when it costs this times the tolerance (half as far "
+            "beyond it in critical regimes), so that a backlog that wavers does not make choices "
+            "do so. With 1.5 at all times CNNs left rank 4 near the end, which ends as well as "
+            "dense, for 6 % of the time"},
            {"selecting", "0.1",
             "slowdown that selecting elements costs besides in critical regimes: begun with the "
             "training, top-k 5 % lost 0.66 points of accuracy on a CNN, begun 30 steps later 0.16"},

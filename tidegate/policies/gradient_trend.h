@@ -59,7 +59,7 @@ class GradientTrend {
   void remember(Notes& notes) const {
     notes[kNote] = {static_cast<double>(began_),   std::min(energy_, kLargestNote),
                     static_cast<double>(records_), std::min(before_, kLargestNote),
-                    static_cast<double>(drops_),   severe_ ? 2.0 : critical_ ? 1.0 : 0.0};
+                    static_cast<double>(drops_),   severe_ ? kSevere : critical_ ? kByNorms : 0};
   }
   void recall(const Notes& notes) {
     *this = GradientTrend(window_, threshold_);
@@ -70,12 +70,15 @@ class GradientTrend {
       before_ = values[3];
       drops_ = static_cast<std::uint64_t>(values[4]);
       critical_ = values[5] != 0;
-      severe_ = values[5] > 1;
+      severe_ = values[5] == kSevere;
     }
   }
 
  private:
   static constexpr const char* kNote = "auto trend";
+  // In notes; in those of older versions every regime was severe.
+  static constexpr double kSevere = 1;
+  static constexpr double kByNorms = 2;
 
   void begin(std::int64_t step) {
     began_ = step;

@@ -14,10 +14,18 @@ std::int64_t nanoseconds(Seconds seconds) {
 
 }  // namespace
 
+ModelledClock::ModelledClock(double compress_factor) : compress_factor_(compress_factor) {
+  constexpr double kMost = 1e6;  // nanoseconds of hours times this can still be counted
+  if (!(compress_factor >= 0 && compress_factor <= kMost)) {
+    fail(Fault::config, "compress_factor ", compress_factor, ": must be from 0 to ", kMost);
+  }
+}
+
 void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& settings) {
   settings.clock = [clock] { return clock->now(); };
-  settings.work_clock = [factor = clock->work_factor_] {
-    return static_cast<std::int64_t>(factor * static_cast<double>(computed_by_this_thread()));
+  settings.work_clock = [factor = clock->compress_factor_, began = computed_by_this_thread()] {
+    return static_cast<std::int64_t>(factor *
+                                     static_cast<double>(computed_by_this_thread() - began));
   };
   settings.trace_clock = settings.clock;  // so that what is written repeats itself, too
   settings.modelled = true;

@@ -17,8 +17,9 @@ namespace tidegate {
 // itself.
 class ModelledClock {
  public:
-  // What compressing takes counts so many times: where a small model stands for a large one.
-  explicit ModelledClock(double work_factor = 1) : work_factor_(work_factor) {}
+  // What compressing takes counts so many times, a million at most: where a small model stands for
+  // a large one.
+  explicit ModelledClock(double compress_factor = 1);
 
   std::int64_t now() const { return nanoseconds_; }
   void advance(Seconds by) { nanoseconds_ += static_cast<std::int64_t>(by.count() * 1e9); }
@@ -28,7 +29,7 @@ class ModelledClock {
   static void give(const std::shared_ptr<ModelledClock>& clock, Settings& settings);
 
  private:
-  double work_factor_;
+  double compress_factor_;
   std::int64_t nanoseconds_ = 1'000'000'000;  // zero would mean "not given" to a session
 };
 
