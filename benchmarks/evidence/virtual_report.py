@@ -314,7 +314,7 @@ def page(store: Store, settings: list[Setting]) -> str:
 READING = f"""What is learned and sent is real: real gradients of N workers through the real
 exchange. **Seconds are modelled**: the link as described, computing as given, overlapped as in a
 real job, and compressing as the machine took it. Records that policies exchange
-are not in the seconds (they are kept below 2 % of the time, and 8 % in the first 64 steps).
+are not in the seconds (they are kept below 2 % of the time, and 16 % in the first 64 steps).
 
 **Scale.** The models have 0.35 to 0.43 million parameters. Each stands for one of
 {jobs.STANDS_FOR / 1e6:g} million: with S = 25 million / parameters, bytes and what compressing takes

@@ -111,9 +111,8 @@ constexpr Seconds kMillisecond(1e-3);
 constexpr Seconds kHardly(1e-5);
 // A slow link that gets slower half way.
 const LinkSchedule kSlower({{0, {1e5, kMillisecond}}, {25, {2e4, kMillisecond}}});
-// A fast one that is slow for a while.
-const LinkSchedule kSlowForAWhile(
-    {{0, {1e8, kHardly}}, {10, {1e5, kHardly}}, {25, {2e4, kHardly}}, {36, {1e8, kHardly}}});
+// A fast one that becomes slow twice.
+const LinkSchedule kSlowerTwice({{0, {1e8, kHardly}}, {10, {2e7, kHardly}}, {33, {2e4, kHardly}}});
 
 // A job of two ranks in modelled time, compressing included, so that it repeats itself.
 class TimedJob {
@@ -214,7 +213,7 @@ class ResumedUnder : public testing::TestWithParam<std::string> {
 
   // auto stays with int4 on links that are slow all the time; fixed does not mind.
   static const LinkSchedule& links() {
-    return GetParam() == "auto" || GetParam() == "fixed" ? kSlowForAWhile : kSlower;
+    return GetParam() == "auto" || GetParam() == "fixed" ? kSlowerTwice : kSlower;
   }
 
   Settings settings() {

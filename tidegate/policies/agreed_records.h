@@ -35,7 +35,7 @@ inline constexpr double kMostUrgent = 4;
 // more: what it begins with is a guess, and learning suffers most there.
 inline constexpr std::int64_t kStartingSteps = 64;
 inline constexpr std::int64_t kLongestPeriodAtStart = 4;
-inline constexpr double kMostUrgentAtStart = 4 * kMostUrgent;
+inline constexpr double kMostUrgentAtStart = 8 * kMostUrgent;
 // An exchange that takes so many times as long as the whole step before it may be the first on a
 // network that has changed, or an outlier: the next record tells, and is due as soon as this one
 // counts, whatever it costs.
