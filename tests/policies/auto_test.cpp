@@ -354,6 +354,21 @@ TEST(Auto, SendsNoMoreWhereItIsTheWireThatIsSlow) {
   }
 }
 
+// In which a process warms up: everything seems to be as fast as everything else, and the network
+// to have changed.
+TEST(Auto, DoesNotActOnWhatTheFirstStepsTell) {
+  PretendedJob job("100mbit,0.3ms");
+  job.backlog = as_measured;
+  job.compute = Seconds(5);
+  const auto policy = sgd();
+  const Choice first = job.step(*policy).choices.back();
+  ASSERT_EQ(first.method->level, Level::rank);
+  ++job.network_changes;
+  EXPECT_EQ(job.run(*policy, 3).choices.back(), first);
+  job.compute = Seconds(0.03);
+  while (job.now() < 30) EXPECT_EQ(job.step(*policy).choices.back().method, first.method);
+}
+
 // Such as one that was noise.
 TEST(Auto, AChangeOfTheNetworkThatChangesLittleChangesNothing) {
   PretendedJob job("300mbit,1ms");

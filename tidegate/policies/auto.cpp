@@ -34,6 +34,12 @@ namespace {
 // Steps in which buckets may be seen one by one: after a restart, and while DDP lays them out anew.
 constexpr std::int64_t kRebuilding = 3;
 
+// Steps at the start of a job in which everything takes longer than ever after: connections and
+// memory are new, and caches cold. What they tell of the network and of steps waits until more is
+// known. (A step of 130 ms seemed to take 250 and a latency to have trebled: then all choices are
+// about as fast, and the mildest one was taken.)
+constexpr std::int64_t kSettling = 12;
+
 // Steps' worth of waiting energy that the optimiser puts up with: SGD is linear in the gradient, so
 // that what comes late still counts; Adam divides a late burst by its own size.
 constexpr double kPatienceOfSgd = 20;
@@ -321,8 +327,10 @@ class Auto : public Policy {
     // While layers move between buckets, and after a restart, they are seen one by one.
     fewer_for_ = now.buckets.size() < plan_->buckets ? fewer_for_ + 1 : 0;
     if (now.buckets.size() > plan_->buckets || fewer_for_ > kRebuilding) return Why::buckets;
-    if (now.network_changes != *network_changes_) return Why::network;
-    if (now.times && !plan_->timed) return Why::times;
+    if (now.step >= kSettling) {
+      if (now.network_changes != *network_changes_) return Why::network;
+      if (now.times && !plan_->timed) return Why::times;
+    }
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return Why::guard;
     const bool too_much = !endurable(candidate(plan_->choice, now));
@@ -620,8 +628,12 @@ class Auto : public Policy {
                             present().method->error_feedback;
     if (!the_same && !comparable) trend_.start_anew(now.step);
     if (the_same && why != Why::network) plan_->backlogs = before->backlogs;
-    // Residuals have filled up since then: to know the job's times changes nothing about that.
-    if (the_same && why == Why::times) plan_->since = before->since;
+    // To know the job's times changes nothing about what was seen since then.
+    if (the_same && why == Why::times) {
+      plan_->since = before->since;
+      plan_->times = before->times;
+      plan_->wires = before->wires;
+    }
   }
 
   // Whether it is on the wire that steps spend most of the time by which they are too long.
