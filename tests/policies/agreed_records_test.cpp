@@ -160,5 +160,34 @@ TEST(AgreedRecords, ComeAtAnyCostForEventsAndNoMoreOftenAtTheStart) {
   EXPECT_EQ(rounds.back() - rounds[rounds.size() - 2], kLongestUrgentPeriod);
 }
 
+// Else a link that is lost for good would be noticed two rare records later.
+TEST(AgreedRecords, TellAtOnceMoreOfAnExchangeThatTookMuchLongerThanThatOfTheRecordBefore) {
+  for (const bool on_all_ranks : {false, true}) {
+    AgreedRecords records(/*reacts=*/true, kLongestUrgentPeriod);
+    std::vector<std::int64_t> rounds;
+    for (std::int64_t step = 0; step < 140; ++step) {
+      records.begin_step(step);
+      if (!records.due(step)) continue;
+      if (step > 90) rounds.push_back(step);
+      records.contributed(step);
+      // From step 101 on steps are slow, too: one before a record does not show that anything is.
+      const double slow = step > 100 ? 3 : 1;
+      Record record{.step_seconds = slow,
+                    .wire_seconds = 0.5 * slow,
+                    .record_seconds = 1.1 * slow,
+                    .compressed = 1};
+      Record other = record;
+      if (!on_all_ranks) other.wire_seconds = 0.5;
+      Statistics statistics = statistics_of({record, other});
+      statistics.step = step;
+      records.arrived(std::move(statistics));
+    }
+    const std::int64_t first_slow = rounds[1];
+    EXPECT_EQ(rounds[0] + kLongestUrgentPeriod, first_slow);
+    EXPECT_EQ(rounds[2] - first_slow, on_all_ranks ? 2 : kLongestUrgentPeriod);
+    EXPECT_EQ(rounds[3] - rounds[2], kLongestUrgentPeriod);
+  }
+}
+
 }  // namespace
 }  // namespace tidegate::agreed_records_test

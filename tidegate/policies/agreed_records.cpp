@@ -8,6 +8,16 @@
 #include "tidegate/wire/message.h"
 
 namespace tidegate {
+namespace {
+
+// Seconds, on the rank that waited least for others; 0 = unknown.
+double least_on_the_wire(const Statistics& statistics) {
+  double least = statistics.ranks.empty() ? 0 : INFINITY;
+  for (const Record& record : statistics.ranks) least = std::min(least, record.wire_seconds);
+  return least;
+}
+
+}  // namespace
 
 Round records_round(bool sketches) {
   return {Collective::all_gather, wire::slot_bytes(record_bytes(sketches))};
@@ -28,6 +38,7 @@ void AgreedRecords::arrived(Statistics statistics) { arrived_.push_back(std::mov
 
 const Statistics* AgreedRecords::begin_step(std::int64_t step) {
   while (!arrived_.empty() && arrived_.front().step + 2 <= step) {
+    const double on_the_wire_before = least_on_the_wire(agreed_);
     agreed_ = std::move(arrived_.front());
     arrived_.pop_front();
     // By the step alone, so that a job that is resumed has the records of one that never stopped.
@@ -41,7 +52,9 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
     if (!reacts_) {
       period = std::min(period, std::max(agreed_.step - began_, kLongestUrgentPeriod));
     }
-    next_due_ = std::max(step, agreed_.step + period);
+    const bool sudden = reacts_ && on_the_wire_before > 0 &&
+                        least_on_the_wire(agreed_) > kSudden * on_the_wire_before;
+    next_due_ = std::max(step, agreed_.step + (sudden ? 1 : period));
   }
   return agreed();
 }

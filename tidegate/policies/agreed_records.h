@@ -36,9 +36,9 @@ inline constexpr double kMostUrgent = 4;
 inline constexpr std::int64_t kStartingSteps = 64;
 inline constexpr std::int64_t kLongestPeriodAtStart = 4;
 inline constexpr double kMostUrgentAtStart = 8 * kMostUrgent;
-// An exchange that takes so many times as long as the whole step before it may be the first on a
-// network that has changed, or an outlier: the next record tells, and is due as soon as this one
-// counts, whatever it costs.
+// An exchange that takes so many times as long as the whole step before it, or on every rank as
+// that of the record before, may be the first on a network that has changed, or an outlier: the
+// next record tells, and is due as soon as this one counts, whatever it costs.
 inline constexpr double kSudden = 2;
 
 // The record of step s is used from step s + 2 on, whenever it arrived, so that all ranks act on
