@@ -3,8 +3,8 @@
 
 Scale. The models have about 0.4 million parameters. Each stands for one of 25 million on the named
 link: with S = 25 million / parameters, bytes count S times (the rate is divided by S), and so does
-what compressing takes. Latency, computing and all seconds are those of the large job; it must not be
-the other way round, because what is measured of a network has a time scale of its own: messages of
+what compressing takes. Latency, computing and all seconds are those of the large job. Not the
+other way round, because what is measured of a network has a time scale of its own: messages of
 a few milliseconds tell nothing of a rate. What this does not scale: low rank, which keeps a larger
 share of small matrices; the fixed part of what compressing takes, and the bytes of records, which
 count S times; and compressing itself, which is done by one thread of this CPU and in its caches,

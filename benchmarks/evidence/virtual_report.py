@@ -317,7 +317,9 @@ real job, and compressing as the machine took it. Records that policies exchange
 are not in the seconds (they are kept below 2 % of the time, and 16 % in the first 64 steps).
 
 **Scale.** The models have 0.35 to 0.43 million parameters. Each stands for one of
-{jobs.STANDS_FOR / 1e6:g} million: with S = 25 million / parameters, bytes and what compressing takes
+{
+    jobs.STANDS_FOR
+    / 1e6:g} million: with S = 25 million / parameters, bytes and what compressing takes
 count S times; latency and computing are those of the large job. Computing takes {
     1e3 * jobs.COMPUTE:g} ms a step with {
     jobs.COMPUTE_RANKS

@@ -15,6 +15,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+
+import tidegate
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
