@@ -84,7 +84,25 @@ TEST(Calibration, KeepsToItsTime) {
   }
   EXPECT_DOUBLE_EQ(calibration_budget(parse_link("100mbit").bytes_per_second).count(), 3);
   EXPECT_DOUBLE_EQ(calibration_budget(parse_link("1gbit").bytes_per_second).count(), 1);
+  EXPECT_DOUBLE_EQ(calibration_budget(parse_link("900mbit").bytes_per_second).count(), 1)
+      << "what is left of it without headers";
   EXPECT_DOUBLE_EQ(calibration_budget(1).count(), 3);
+}
+
+TEST(Calibration, KeepsToItsTimeAlsoWhereAKindIsSlowerThanAssumedOrTimesWaver) {
+  for (const char* text : {"100mbit,1ms", "1gbit,0.5ms"}) {
+    const Link link = parse_link(text);
+    const Link slow{.bytes_per_second = link.bytes_per_second / 4, .latency = link.latency};
+    Network truth(4, link);
+    truth.set(Collective::all_to_all, {slow, Origin::given});
+    truth.set(Collective::swap, {slow, Origin::given});
+    for (unsigned seed = 1; seed <= 20; ++seed) {
+      const Calibrated got(4, truth, 0.1, 0, seed);
+      EXPECT_LE(got.seconds(), calibration_budget(link.bytes_per_second).count())
+          << text << ", seed " << seed;
+      EXPECT_EQ(got.on(0).network.fit(Collective::swap).origin, Origin::measured);
+    }
+  }
 }
 
 TEST(Calibration, MeasuresLessWhereLatencyTakesAllTheTimeAndSaysWhatIsDerived) {
@@ -188,13 +206,19 @@ TEST(Calibration, IsTheSameOnAllRanks) {
   }
 }
 
+// One message in twelve takes eight times as long; if two of three do, that misleads anybody.
 TEST(Calibration, IsNotMisledBySingleOutliers) {
   for (const char* text : {"100mbit,2ms", "1gbit,0.5ms"}) {
     const Link truth = parse_link(text);
-    const Calibrated got(4, Network(4, truth), 0.02, 0.08);
-    EXPECT_NEAR(got.link(Collective::all_reduce).bytes_per_second / truth.bytes_per_second, 1, 0.1)
-        << text;
-    EXPECT_NEAR(got.link(Collective::all_reduce).latency / truth.latency, 1, 0.1) << text;
+    int misled = 0;
+    constexpr unsigned kSeeds = 100;
+    for (unsigned seed = 1; seed <= kSeeds; ++seed) {
+      const Calibrated got(4, Network(4, truth), 0.02, 0.08, seed);
+      const Link& link = got.link(Collective::all_reduce);
+      misled += std::abs(link.bytes_per_second / truth.bytes_per_second - 1) > 0.1 ||
+                std::abs(link.latency / truth.latency - 1) > 0.1;
+    }
+    EXPECT_LE(misled, 6) << text;
   }
 }
 

@@ -21,7 +21,8 @@ constexpr std::size_t kTinyBytes = 64;
 constexpr int kTinyRepeats = 10;
 constexpr int kMostTinyRepeats = 60;
 constexpr int kRepeats = 3;      // of each size; their median counts: one may be disturbed
-constexpr double kGrowth = 2.5;  // of the larger size over the smaller
+constexpr double kGrowth = 2.5;  // of the larger size over the smaller, if there is time
+constexpr double kLeastGrowth = 1.5;
 // Bytes of the smaller size take this many times as long as a tiny message, or latency hides them.
 constexpr double kAboveLatency = 1.5;
 constexpr double kGuessBytes = 64e3;
@@ -154,14 +155,16 @@ class Calibrator {
     const std::size_t bytes = contribution(collective, kTinyBytes, extent_);
     Exchange ones = repeat(collective, bytes, 2 + tiny_repeats_);
     while (ones.advance()) co_yield ones.request();
-    const double took = mean_of_middle_half({seconds_.begin() + 2, seconds_.end()});
-    Exchange agreeing = agree({took, seconds_of(clock_() - began_)});
+    const std::span counted = std::span(seconds_).subspan(2);
+    const double took = mean_of_middle_half({counted.begin(), counted.end()});
+    Exchange agreeing = agree({took, seconds_of(clock_() - began_), mean(counted)});
     while (agreeing.advance()) co_yield agreeing.request();
     // More of them replace the first few.
     std::erase_if(result_.points, [&](const Calibration::Point& point) {
       return point.collective == collective && point.bytes == bytes;
     });
     tiny_[collective] = note(collective, bytes, agreed(0));
+    tiny_with_hiccups_[collective] = agreed(2);
     result_.took = Seconds(agreed_longest(1));
   }
 
@@ -195,7 +198,7 @@ class Calibrator {
   // ranks share processors each waits for another time, and a few say little.
   bool affords_more_tiny_ones() {
     double each = 0;
-    for (const auto& [collective, seconds] : tiny_) each += seconds;
+    for (const auto& [collective, seconds] : tiny_with_hiccups_) each += seconds;
     const double affordable = (kTinyShare * allowed_ - result_.took.count()) / each - 2;
     if (!(affordable >= 2 * tiny_repeats_)) return false;
     tiny_repeats_ = static_cast<int>(std::min<double>(affordable, kMostTinyRepeats));
@@ -214,24 +217,34 @@ class Calibrator {
     const double seen = kGrowth * kAboveLatency * tiny_.at(collective) / per_byte_;
     const double most = kShare * allowed_ / each;
     const double large = std::min({kLargestBytes, most, std::max(seen, fair)});
-    const std::array sizes = {contribution(collective, large / kGrowth, extent_),
-                              contribution(collective, large, extent_)};
-    std::array<double, 2> took;
-    for (std::size_t which = 0; which < sizes.size(); ++which) {
-      Exchange ones = repeat(collective, sizes[which], times);
+    std::vector<double> wire;
+    std::vector<double> seconds;
+    double size = large / kGrowth;
+    while (true) {
+      const std::size_t bytes = contribution(collective, size, extent_);
+      Exchange ones = repeat(collective, bytes, times);
       while (ones.advance()) co_yield ones.request();
       const std::span counted = std::span(seconds_).subspan(1);
       // A swap takes longer where the partner is another than before: a tree has some of both.
-      took[which] = in_tree ? mean(counted) : median({counted.begin(), counted.end()});
+      const double took = in_tree ? mean(counted) : median({counted.begin(), counted.end()});
+      Exchange agreeing = agree({took, seconds_of(clock_() - began_)});
+      while (agreeing.advance()) co_yield agreeing.request();
+      seconds.push_back(note(collective, bytes, agreed(0)));
+      wire.push_back(cost({collective, bytes}, extent_).bytes);
+      result_.took = Seconds(agreed_longest(1));
+      if (wire.size() == 2) break;
+      // What a byte takes was a guess. If this kind has used up its time, tiny messages must do for
+      // the second size.
+      const double left = (allowed_ - result_.took.count()) * slowness(collective) / shares;
+      const double growth = std::min(kGrowth, left / (times * seconds[0]));
+      if (growth < kLeastGrowth) {
+        wire.insert(wire.begin(), tiny_cost(collective).bytes);
+        seconds.insert(seconds.begin(), tiny_.at(collective));
+        break;
+      }
+      size *= growth;
     }
-    Exchange agreeing = agree({took[0], took[1], seconds_of(clock_() - began_)});
-    while (agreeing.advance()) co_yield agreeing.request();
-    const double seconds[] = {note(collective, sizes[0], agreed(0)),
-                              note(collective, sizes[1], agreed(1))};
-    const double wire[] = {cost({collective, sizes[0]}, extent_).bytes,
-                           cost({collective, sizes[1]}, extent_).bytes};
     lines_[collective] = line_through(seconds, wire, tiny_.at(collective));
-    result_.took = Seconds(agreed_longest(2));
     enough_ = result_.took.count() + each * seen > allowed_;
   }
   bool enough() const { return enough_; }
@@ -265,7 +278,8 @@ class Calibrator {
 
   // Long messages may hide latency, but pay no more of it than a tiny one, and never less than
   // none. Where noise makes the slope say otherwise, the times themselves tell the rate.
-  static Line line_through(const double (&seconds)[2], const double (&wire)[2], double latency) {
+  static Line line_through(std::span<const double> seconds, std::span<const double> wire,
+                           double latency) {
     const double slope = (seconds[1] - seconds[0]) / (wire[1] - wire[0]);
     const double offset = std::clamp(seconds[1] - wire[1] * slope, 0.0, latency);
     const double bytes_of_time = wire[0] * (seconds[0] - offset) + wire[1] * (seconds[1] - offset);
@@ -333,6 +347,7 @@ class Calibrator {
   int tiny_repeats_ = kTinyRepeats;
   int repeats_ = kRepeats;
   std::map<Collective, double> tiny_;
+  std::map<Collective, double> tiny_with_hiccups_;  // which take time too
   std::map<Collective, Line> lines_;
   double per_byte_ = 0;  // roughly
   double allowed_ = 0;
@@ -343,8 +358,10 @@ class Calibrator {
 
 Seconds calibration_budget(double bytes_per_second) {
   const double megabits = bytes_per_second * 8 / 1e6;
-  const double decades = std::clamp(std::log10(std::max(megabits, 1e-9) / 100), 0.0, 1.0);
-  return Seconds(3 - 2 * decades);
+  // Headers take some of it, and what is known of the rate here is a first guess.
+  constexpr double kLeftOfAGigabit = 800;
+  const double way = std::log(std::max(megabits, 1e-9) / 100) / std::log(kLeftOfAGigabit / 100);
+  return Seconds(3 - 2 * std::clamp(way, 0.0, 1.0));
 }
 
 Exchange calibrate(Place place, Extent extent, Clock clock, Calibration& result) {
