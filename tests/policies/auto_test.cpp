@@ -580,6 +580,73 @@ TEST(Auto, SendsTheFirstBucketsWholeIfTheyHide) {
   }
 }
 
+// Messages that are short against the latency say nothing about the rate, so nothing tells the
+// policy that the link has become fast.
+TEST(Auto, FindsOutThatALinkHasBecomeFastThoughItsMessagesDoNotShowIt) {
+  const auto sends_much = [](const Options& options) {
+    PretendedJob job("20mbit,2ms");
+    job.backlog = as_measured;
+    const auto policy = sgd(options);
+    const PretendedJob::Step slow = job.run(*policy, 240);
+    EXPECT_EQ(slow.choices.back().method->level, Level::rank) << slow.reason;
+    job.known = job.link;
+    job.link = parse_link("2gbit,2ms");
+    for (int i = 0; i < 400; ++i) {
+      const PretendedJob::Step step = job.step(*policy);
+      if (step.reason.find("a sounding shows") == std::string::npos) continue;
+      EXPECT_GT(step.bytes_sent, 2 * slow.bytes_sent) << step.reason;
+      job.known = job.link;  // by now its transfers show the rate
+      ++job.network_changes;
+      EXPECT_GT(job.run(*policy, 100).bytes_sent, 2 * slow.bytes_sent);
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(sends_much({}));
+  EXPECT_FALSE(sends_much({{"sounding", "0"}, {"sounding_after_change", "0"}}));
+}
+
+TEST(Auto, SoundingALinkThatStaysSlowCostsNoMoreThanItMay) {
+  PretendedJob job("20mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  const PretendedJob::Step usual = job.run(*policy, 300);
+  int soundings = 0;
+  double all = 0;
+  constexpr int kSteps = 3000;
+  for (int i = 0; i < kSteps; ++i) {
+    const PretendedJob::Step step = job.step(*policy);
+    EXPECT_EQ(step.reason.find("a sounding shows"), std::string::npos) << i << ": " << step.reason;
+    soundings += step.reason.find("one step that sends more") == 0;
+    all += step.took.count();
+  }
+  EXPECT_GE(soundings, 1);
+  EXPECT_LE(all / (kSteps * usual.took.count()), 1.012);
+}
+
+// If one has changed that can be seen, another may have that cannot.
+TEST(Auto, SoundsSoonAfterTheNetworkHasChanged) {
+  const auto sounded_after = [](bool changed) {
+    PretendedJob job("20mbit,2ms");
+    job.backlog = as_measured;
+    const auto policy = sgd();
+    std::int64_t last = 0;
+    for (int i = 0; i < 1000; ++i) {
+      if (job.step(*policy).reason.find("one step that sends more") == 0) last = i;
+    }
+    job.network_changes += changed;
+    for (int i = 1; i < 2000; ++i) {
+      if (job.step(*policy).reason.find("one step that sends more") == 0) {
+        return std::pair{i, static_cast<int>(1000 + i - last)};
+      }
+    }
+    return std::pair{2000, 0};
+  };
+  const auto [after_change, after_last] = sounded_after(true);
+  EXPECT_LT(4 * after_change, sounded_after(false).second);
+  EXPECT_GT(after_last, 0);
+}
+
 TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
   for (const std::int64_t stopped_at : {3, 30, 90, 200, 211}) {
     PretendedJob job("100mbit,2ms");

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ class PretendedJob {
  public:
   int ranks = 4;
   Link link;
+  std::optional<Link> known;  // what the policy is told that it is, if that is another
   Seconds compute{0.03};
   std::vector<Layers> buckets = {{{"a", 100'000, 100}}, {{"b", 300'000, 300}, {"c", 100}}};
   std::int64_t network_changes = 0;
@@ -30,7 +32,7 @@ class PretendedJob {
   std::function<double(const Choice&)> slower = [](const Choice&) { return 1.0; };  // than modelled
   std::function<double(std::int64_t step)> gradient_energy = [](std::int64_t) { return 1.0; };
   double low_rank_share = 0;  // of the gradient, if the policy asks for it
-  double on_the_wire = 0;     // share of a step
+  double on_the_wire = 0;     // share of a step; 0 = what its messages take
   double unevenness = 0;      // one rank in turn steps longer by this share, the others shorter
   std::uint64_t rate_drops = 0;
   CodecSpeeds speeds;
@@ -51,10 +53,11 @@ class PretendedJob {
     std::string reason;
     double bytes_sent = 0;
     Seconds took{0};
+    Seconds wire{0};
   };
 
   Step step(Policy& policy) {
-    const Network network(ranks, link);
+    const Network network(ranks, known.value_or(link));
     std::vector<Shape> shapes;
     for (const Layers& layers : buckets) shapes.push_back({elements_of(layers), ranks, layers});
     Situation now{.step = at_,
@@ -82,8 +85,9 @@ class PretendedJob {
       result.choices.push_back(decision.choice);
       result.reason = decision.reason;
     }
-    live(network, result);
-    if (at_ % record_period == 0) tell(result, policy.asks_for_low_rank_share());
+    live(Network(ranks, link), result);
+    if (at_ % record_period == 0 || policy.asks_for_record())
+      tell(result, policy.asks_for_low_rank_share());
     ++at_;
     return result;
   }
@@ -106,6 +110,7 @@ class PretendedJob {
       ExchangeTiming exchange = exchange_timing(buckets[b], step.choices[b], network, {});
       exchange.timing.ready = ready[b];
       step.bytes_sent += exchange.bytes_sent;
+      for (const Price& round : exchange.timing.rounds) step.wire += round.total();
       timings.push_back(exchange.timing);
     }
     step.took = model_best_step(timings, {.step = compute}, 2).total * slower(step.choices.back());
@@ -124,7 +129,7 @@ class PretendedJob {
       record.step_seconds =
           step.took.count() * (1 + (its_turn ? unevenness : -unevenness / (ranks - 1)));
       record.compute_seconds = compute.count();
-      record.wire_seconds = on_the_wire * step.took.count();
+      record.wire_seconds = on_the_wire > 0 ? on_the_wire * step.took.count() : step.wire.count();
       record.low_rank_share = of_low_rank ? low_rank_share : 0;
       record.rate_drops = rate_drops;
       record.buckets = buckets.size();

@@ -32,6 +32,8 @@ constexpr double kBelief = 2;
 // bucket or a socket's memory takes it in, and says nothing about what longer ones would take.
 constexpr double kTellingSeconds = 0.02;
 constexpr double kTellingBytes = 2e6;
+// Share of a transfer that is taken for latency at most when it is to show a rate: latencies waver.
+constexpr double kMostWaiting = 0.75;
 // How much longer bytes must take than latency for a transfer to move a rate that is known.
 constexpr double kMostlyBytes = 2;
 // A change of less than this, in logarithms, is none: fits follow it, and noise brings it about.
@@ -97,12 +99,15 @@ bool NetworkEstimate::tells(const Transfer& transfer, const Kind& kind) {
   return transfer.cost.bytes >= std::min(kTellingBytes, kTellingSeconds * kind.fastest);
 }
 
-// Bytes per second that a quarter of the transfers reached, of those that can tell.
+// Bytes per second that a quarter of the transfers reached, of those that can tell, without what
+// they should have waited: behind a long latency a link would seem slow whatever its rate.
 double NetworkEstimate::reached(const Kind& kind) {
   std::vector<double> rates;
   for (const Transfer& transfer : kind.window) {
     if (!tells(transfer, kind)) continue;
-    rates.push_back(transfer.cost.bytes / transfer.seconds.count());
+    const double seconds = transfer.seconds.count();
+    const double waiting = transfer.cost.steps * kind.before.latency.count();
+    rates.push_back(transfer.cost.bytes / (seconds - std::min(waiting, kMostWaiting * seconds)));
   }
   if (rates.empty()) return 0;
   const auto quarter = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 4);

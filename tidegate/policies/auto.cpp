@@ -7,7 +7,8 @@
 // regimes more for methods that select elements. Patience is a property of the optimiser, less in
 // critical regimes and near the end. Of all candidates whose slowdown is tolerable, the one is
 // taken that needs the least time for what a dense step learns. Measured steps are held against the
-// model; what disappoints is left alone for a while (trials.h).
+// model; what disappoints is left alone for a while (trials.h). Where more would be sent on a
+// faster link, a step is now and then (sounding.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -25,6 +26,7 @@
 #include "tidegate/policies/mean_backlog.h"
 #include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
+#include "tidegate/policies/sounding.h"
 #include "tidegate/policies/trials.h"
 #include "tidegate/policies/volumes.h"
 
@@ -44,6 +46,14 @@ constexpr std::int64_t kSettling = 12;
 // that what comes late still counts; Adam divides a late burst by its own size.
 constexpr double kPatienceOfSgd = 20;
 constexpr double kPatienceOfAdam = 1;
+
+// How many times as fast a link may have become unseen, and what sounding it must promise: so many
+// times the bytes, which must take so long on the link as it is known that they cannot pass it
+// unhindered, for this share of the time of a step there.
+constexpr std::array kFaster = {4.0, 16.0, 64.0};
+constexpr double kMoreBytes = 2;
+constexpr Seconds kSeen{0.05};
+constexpr double kWorthSounding = 0.1;
 
 // Against which bytes are held where a step would take no time without them, and the most that
 // they are taken to take: only numbers that can be reckoned with.
@@ -75,6 +85,8 @@ struct Rules {
   double hidden = 0;
   double slower = 0;
   double much_slower = 1;
+  double sounding = 0;
+  double sounding_after_change = 0;
   double guard = 1;
   std::int64_t pause = 1;
   std::int64_t shortest_wait = 1;
@@ -118,7 +130,7 @@ struct Plan {
   std::string reason;
 };
 
-enum class Why { calibration, buckets, times, network, guard, review };
+enum class Why { calibration, buckets, times, network, guard, review, sounding };
 
 class Auto : public Policy {
  public:
@@ -127,7 +139,8 @@ class Auto : public Policy {
         whole_(make_choice("bf16", 1, "engine")),
         book_(rules.backlog),
         trend_(rules.window, rules.threshold),
-        trials_(rules.pause) {
+        trials_(rules.pause),
+        sounding_(rules.sounding, rules.sounding_after_change) {
     for (const Choice& choice : candidates(kForPolicies)) {
       const Method& method = *choice.method;
       if (!method.blind && !method.one_root && !method.overflows) choices_.push_back(choice);
@@ -151,12 +164,21 @@ class Auto : public Policy {
       network_changes_ = now.network_changes;
     }
     if (!now.network || now.buckets.empty()) return;
-    if (const auto why = due(now)) decide_anew(now, *why);
+    if (plan_ && now.fresh && sounding_.was_in(now.statistics->step)) listen(now);
+    if (const auto why = due(now)) {
+      decide_anew(now, *why);
+    } else if (may_sound(now)) {
+      sounding_.begin(now.step);
+    }
   }
 
   Decision decide(const Question& question) override {
     if (question.now.ranks == 1) return {dense(), "one rank has nobody to share with"};
     if (!plan_) return {dense(), "nothing is known of the network yet"};
+    if (sounding_.was_in(step_)) {
+      return {choices_[sounding_.choice()],
+              "one step that sends more, to see whether the link has become faster"};
+    }
     const bool first = static_cast<std::size_t>(question.bucket) < plan_->whole_buckets;
     return {first ? whole_ : choices_[plan_->choice], plan_->reason};
   }
@@ -171,6 +193,9 @@ class Auto : public Policy {
     return !seen || step_ >= *seen + std::clamp(*seen, rules_.shortest_wait, rules_.longest_wait);
   }
 
+  // What a sounding found is wanted soon.
+  bool asks_for_record() const override { return sounding_.was_in(step_); }
+
   std::optional<double> critical() const override { return trend_.critical() ? 1.0 : 0.0; }
 
   Notes remember() const override {
@@ -178,6 +203,7 @@ class Auto : public Policy {
     book_.remember(notes);
     trend_.remember(notes);
     trials_.remember(notes);
+    sounding_.remember(notes);
     if (!plan_) return notes;
     const auto number = [](auto value) { return static_cast<double>(value); };
     notes[kPlan] = {number(plan_->choice),   number(plan_->whole_buckets),
@@ -200,6 +226,8 @@ class Auto : public Policy {
     book_.recall(notes);
     trend_.recall(notes);
     trials_.recall(notes);
+    sounding_.recall(notes);
+    if (sounding_.highest() >= choices_.size()) fail_to_recall(sounding_.highest());
     plan_.reset();
     network_changes_.reset();
     reviewed_.reset();
@@ -207,10 +235,7 @@ class Auto : public Policy {
     backlog_ = 0;
     for (const auto& values : rows_of(notes, kPlan, 8)) {
       const auto whole = [&](std::size_t i) { return static_cast<std::size_t>(values[i]); };
-      if (whole(0) >= choices_.size()) {
-        fail(Fault::checkpoint, "the note \"", kPlan, "\" names choice ", whole(0), " of ",
-             choices_.size(), "; it was written by another version: resume with that one");
-      }
+      if (whole(0) >= choices_.size()) fail_to_recall(whole(0));
       plan_ = Plan{.choice = whole(0),
                    .whole_buckets = whole(1),
                    .expected = Seconds(values[2]),
@@ -246,12 +271,18 @@ class Auto : public Policy {
   // outcome.
   using Inputs = std::array<double, 7>;
 
+  [[noreturn]] void fail_to_recall(std::size_t choice) const {
+    fail(Fault::checkpoint, "the notes of auto name choice ", choice, " of ", choices_.size(),
+         "; they were written by another version: resume with that one");
+  }
+
   static Choice dense() { return make_choice("dense", 1, "engine"); }
   const Choice& present() const { return choices_[plan_->choice]; }
 
   // --- what is measured ---
 
   void observe(const Statistics& statistics) {
+    if (sounding_.was_in(statistics.step)) return;  // it tells of another choice than that in use
     trend_.observe(statistics);
     double gradient = 0;
     double waiting = 0;
@@ -280,10 +311,12 @@ class Auto : public Policy {
       book_.set_gradient(magnitudes);
     }
     // A record tells what the step before it took.
-    if (!plan_ || statistics.step <= plan_->since + 1) return;
+    if (!plan_) return;
+    const std::int64_t since = std::max(plan_->since, sounding_.last());
+    if (statistics.step <= since + 1) return;
     if (took > 0 && std::isfinite(took)) note_time(took);
     if (std::isfinite(on_the_wire)) add_recent(plan_->wires, on_the_wire);
-    if (statistics.step >= plan_->since + rules_.shortest_wait) note_backlog(statistics.step);
+    if (statistics.step >= since + rules_.shortest_wait) note_backlog(statistics.step);
   }
 
   void add_recent(std::vector<double>& values, double value) const {
@@ -385,6 +418,56 @@ class Auto : public Policy {
     return std::ranges::equal(one, other, [&](double a, double b) {
       return std::abs(a - b) <= rules_.alike * std::max(std::abs(a), std::abs(b));
     });
+  }
+
+  // --- sounding the link ---
+
+  // With new records: then none is on its way, and the one of this step is the next.
+  bool may_sound(const Situation& now) const {
+    return now.fresh && plan_->timed && !plan_->times.empty() &&
+           sounding_.due(now.step, Seconds(median(plan_->times)));
+  }
+
+  // What a sounding tells: how long bytes take, in multiples of what they should. If the choice it
+  // was made by is the better one then, it is taken up; what else it means for the network is seen
+  // from the transfers that follow.
+  void listen(const Situation& now) {
+    const JobModel model(now);
+    Candidate there = candidate(sounding_.choice(), now);
+    Candidate here = candidate(plan_->choice, now);
+    there.curve = model.curve(*there.choice);
+    here.curve = model.curve(*here.choice);
+    const Outlook outlook = model.uniform(*there.choice);
+    double took = INFINITY;  // on the rank that waited least for others
+    for (const Record& record : now.statistics->ranks) took = std::min(took, record.wire_seconds);
+    const double waiting = (outlook.on_the_wire - outlook.sending).count();
+    const double factor = std::max(0.0, took - waiting) / outlook.sending.count();
+    if (!(factor < 1) || !tolerable(there)) return;
+    const Seconds step = there.curve.at(factor);
+    if (there.weight * step >= here.weight * (1 - rules_.margin) * here.curve.at(factor)) return;
+    volumes_.count(now, choices_, whole_);
+    adopt(now, model, {.best = there}, Why::sounding,
+          concat("a sounding shows that bytes take ", shown(factor), " of what they did: ",
+                 describe(*there.choice), " takes ", milliseconds(step), " a step then, ",
+                 describe(*here.choice), " ", milliseconds(here.curve.at(factor))));
+    plan_->expected = step;
+  }
+
+  // What would be sent by if the link were much faster, beside what is the best as it is.
+  std::optional<Sounding::Target> worth_sounding(std::vector<Candidate>& all, std::size_t best,
+                                                 std::span<const std::size_t> if_faster) const {
+    for (std::size_t i = 0; i < kFaster.size(); ++i) {
+      Candidate& there = all[if_faster[i]];
+      Candidate& here = all[best];
+      const bool more = there.curve.bytes_sent() >= kMoreBytes * here.curve.bytes_sent();
+      if (!more || there.curve.sending() < kSeen) continue;
+      const double factor = 1 / kFaster[i];
+      const Seconds gain =
+          here.weight * here.curve.at(factor) - there.weight * there.curve.at(factor);
+      if (gain < kWorthSounding * here.curve.at(factor)) continue;
+      return Sounding::Target{there.number, there.curve.at(1) - here.curve.at(1)};
+    }
+    return std::nullopt;
   }
 
   // --- what to choose ---
@@ -546,6 +629,7 @@ class Auto : public Policy {
   struct Outcome {
     Candidate best;
     bool firsts_hide = false;  // all buckets but the last
+    std::optional<Sounding::Target> sounding = {};
   };
 
   // The least time for what a dense step learns. Of two links of which one is slower, and all else
@@ -574,8 +658,14 @@ class Auto : public Policy {
       if (std::exchange(point, at) != at) hidden = hide(at);
       return volumes_.of(all[i].number, whole_buckets(all[i], hidden));
     };
-    const std::size_t best = Descent(all.size(), score, bytes).go(slowness);
-    return {all[best], hide(Descent::point_after(slowness))};
+    Descent descent(all.size(), score, bytes);
+    std::array<std::size_t, kFaster.size()> if_faster;
+    for (std::size_t i = kFaster.size(); i-- > 0;) {
+      if_faster[i] = descent.go(slowness / kFaster[i]);
+    }
+    const std::size_t best = descent.go(slowness);
+    const auto sounding = worth_sounding(all, best, if_faster);
+    return {all[best], hide(Descent::point_after(slowness)), sounding};
   }
 
   void decide_anew(const Situation& now, Why why) {
@@ -583,17 +673,21 @@ class Auto : public Policy {
     const JobModel model(now);
     volumes_.count(now, choices_, whole_);
     if (why == Why::guard) return retreat(now, model);
-    if (why == Why::network) trials_.forget_times();
+    if (why == Why::network) {
+      trials_.forget_times();
+      sounding_.network_changed(now.step);
+    }
     network_changes_ = now.network_changes;
     std::vector<Candidate> all = promising(now);
     if (why == Why::review || why == Why::network) prefer_the_present(now, all, why);
     const Outcome outcome = best_of(std::move(all), model);
+    sounding_.aim(outcome.sounding);
     if (outcome.best.stays) {
       // What the guard has come to expect stays: it would only be told the same again.
       plan_->expected = std::max(plan_->expected, outlook(model).step);
       plan_->critical = trend_.critical();
     } else {
-      adopt(now, model, outcome, why);
+      adopt(now, model, outcome, why, explain(now, model, outcome.best, why));
     }
   }
 
@@ -602,8 +696,8 @@ class Auto : public Policy {
   }
 
   // A new plan, also for the choice in use if what it was made for has changed.
-  void adopt(const Situation& now, const JobModel& model, const Outcome& outcome, Why why) {
-    std::string reason = explain(now, model, outcome.best, why);
+  void adopt(const Situation& now, const JobModel& model, const Outcome& outcome, Why why,
+             std::string reason) {
     const std::optional<Plan> before =
         std::exchange(plan_, Plan{.choice = outcome.best.number,
                                   .whole_buckets = whole_buckets(outcome.best, outcome.firsts_hide),
@@ -674,7 +768,7 @@ class Auto : public Policy {
     trials_.disappointed(plan_->choice, here / plan_->expected, now.step);
     const Seconds time = rules_.hidden * model.between_first_and_last();
     const bool firsts_hide = !send_no_more && model.all_but_last(whole_).at(1) <= time;
-    adopt(now, model, {*best, firsts_hide}, Why::guard);
+    adopt(now, model, {*best, firsts_hide}, Why::guard, explain(now, model, *best, Why::guard));
     plan_->expected = std::max(plan_->expected, best_step);
   }
 
@@ -706,6 +800,7 @@ class Auto : public Policy {
       case Why::guard:
         return concat("steps take ", milliseconds(Seconds(median(plan_->times))),
                       " instead of the ", milliseconds(plan_->expected), " expected: ");
+      case Why::sounding:  // says it itself
       case Why::review: break;
     }
     const Candidate here = candidate(plan_->choice, now);
@@ -722,6 +817,7 @@ class Auto : public Policy {
   BacklogBook book_;
   GradientTrend trend_;
   Trials trials_;
+  Sounding sounding_;
   std::optional<Plan> plan_;
   double backlog_ = 0;  // in the last record
   std::optional<std::int64_t> network_changes_;
@@ -753,6 +849,8 @@ std::unique_ptr<Policy> make(const OptionReader& options) {
   rules.hidden = options.number("hidden", 0, 1);
   rules.slower = options.number("slower", 0, 1);
   rules.much_slower = options.number("much_slower", 1, 1000);
+  rules.sounding = options.number("sounding", 0, 1);
+  rules.sounding_after_change = options.number("sounding_after_change", 0, 1);
   rules.guard = options.number("guard", 1, 100);
   rules.pause = options.whole("pause", 1, 1'000'000'000);
   rules.shortest_wait = options.whole("wait", 1, 1'000'000);
@@ -834,6 +932,12 @@ PolicyRow auto_row() {
             "chance that the link is much slower than it is known to be: until that is noticed, "
             "what sends less suffers less"},
            {"much_slower", "4", "times that bytes take longer then"},
+           {"sounding", "0.01",
+            "share of the time that may be spent on sounding the link: on steps that send more "
+            "than they should, because short messages do not show that it has become faster"},
+           {"sounding_after_change", "0.1",
+            "the same from when the network has changed to the first sounding after that: if its "
+            "latency has, so may its rate"},
            {"guard", "1.25",
             "steps that take longer than modelled by this factor make it look for something "
             "faster"},

@@ -102,6 +102,9 @@ class Policy {
   // Whether the record of the step that has begun is to tell Record::low_rank_share, if there is
   // one.
   virtual bool asks_for_low_rank_share() const { return false; }
+  // Whether the step that has begun must end with a record, be one due or not. Only in a step with
+  // fresh ones: there, no other is on its way.
+  virtual bool asks_for_record() const { return false; }
   // Batches that are accumulated for the step after the one that has begun.
   virtual int batches_per_step() const { return 1; }
   // What learning rates are multiplied with for that step, compared with those of the user.

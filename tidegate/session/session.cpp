@@ -300,10 +300,11 @@ void Session::begin_step(std::int64_t when, const ReadyBucket& first) {
   agreed_ = statistics_.begin_step(step_);
   learn();
   observe();
-  const bool due = statistics_.due(step_);
-  if (due) tell_processor_time();
-  wanted_ = {.magnitudes = due && needs_.magnitudes, .sketches = due && needs_.sketches};
-  wants_low_rank_share_ = due && policy_->asks_for_low_rank_share();
+  record_is_due_ = statistics_.due(step_) || policy_->asks_for_record();
+  if (record_is_due_) tell_processor_time();
+  wanted_ = {.magnitudes = record_is_due_ && needs_.magnitudes,
+             .sketches = record_is_due_ && needs_.sketches};
+  wants_low_rank_share_ = record_is_due_ && policy_->asks_for_low_rank_share();
   choose_depth();
   pipeline_.emplace(depth_, [this](int bucket) {
     finished_.push_back(bucket);
@@ -554,7 +555,7 @@ void Session::finish_step() {
     record.overlap += bucket.report.overlap;
     record.magnitudes += bucket.report.magnitudes;
   }
-  if (statistics_.due(step_)) {
+  if (record_is_due_) {
     fill_slots(figures_.buckets, record);
     record.learning_rate = rates_.rate();
     record.rate_drops = rates_.count();

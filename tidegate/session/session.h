@@ -240,8 +240,9 @@ class Session {
   WindowSums windows_;
   RateDrops rates_;
   std::uint64_t epochs_ = 0;
-  Situation now_;  // of the present step
-  Wanted wanted_;  // of it, because its record will be sent
+  Situation now_;               // of the present step
+  Wanted wanted_;               // of it, because its record will be sent
+  bool record_is_due_ = false;  // after the present step
   bool wants_low_rank_share_ = false;
   std::vector<Layers> last_layout_;  // of the buckets, in the step that was finished last
   std::vector<Layers> seen_;   // of the buckets that all ranks have seen, what may be compressed

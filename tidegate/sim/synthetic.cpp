@@ -113,7 +113,9 @@ class Simulation {
     if (priced_well(step)) ++outcome_.steps_priced_well;
     const StepTime time = model_step(timings, {.step = slowest}, depth_);
     record.wire_seconds = time.wire.count();
-    if (records_.due(step)) contribute(std::move(record), computing, slowest.count());
+    if (records_.due(step) || policy_.asks_for_record()) {
+      contribute(std::move(record), computing, slowest.count());
+    }
     outcome_.step_seconds.push_back(time.total.count());
     computed_before_ = std::move(computing);
   }

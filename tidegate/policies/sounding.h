@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// When to sound the link: to send one step by what would be the best on a much faster one. A job
+// that has come down to sending little on a slow link cannot see that it has become fast: short
+// messages are all latency, or pass a shaped link unhindered. The bytes of a sounding are not
+// wasted, because they carry the gradient more exactly, but on a link that is still slow they take
+// time. How often they may is the business of this file; who compares choices says what to sound
+// with, and what it would cost.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "tidegate/network/price.h"
+#include "tidegate/policies/policy.h"
+
+namespace tidegate {
+
+class Sounding {
+ public:
+  struct Target {
+    std::size_t choice = 0;
+    Seconds cost{0};  // by which its step takes longer, on a link that is as it is known to be
+  };
+
+  // Shares of the time that soundings may take: always, and from when the network has changed to
+  // the first sounding after that, because what is known is then old.
+  Sounding(double share, double share_after_change)
+      : share_(share), share_after_change_(share_after_change) {}
+
+  void aim(const std::optional<Target>& target) { target_ = target; }
+  void network_changed(std::int64_t step) { changed_ = step; }
+
+  // In steps that take this long.
+  bool due(std::int64_t step, Seconds each) const {
+    if (!target_) return false;
+    const double since_last = static_cast<double>(step - last_) * share_;
+    const double since_change =
+        changed_ > last_ ? static_cast<double>(step - changed_) * share_after_change_ : 0;
+    return std::max(since_last, since_change) * each >= target_->cost;
+  }
+  void begin(std::int64_t step) {
+    last_ = step;
+    choice_ = target_->choice;
+  }
+
+  bool was_in(std::int64_t step) const { return step > 0 && step == last_; }
+  std::size_t choice() const { return choice_; }  // of the last one
+  std::int64_t last() const { return last_; }     // step in which it was; 0 = none was yet
+
+  void remember(Notes& notes) const;
+  void recall(const Notes& notes);
+  // The highest number of a choice that was recalled.
+  std::size_t highest() const { return std::max(choice_, target_ ? target_->choice : 0); }
+
+ private:
+  double share_;
+  double share_after_change_;
+  std::optional<Target> target_;
+  std::int64_t last_ = 0;
+  std::size_t choice_ = 0;
+  std::int64_t changed_ = 0;  // step in which it was last noticed
+};
+
+}  // namespace tidegate
