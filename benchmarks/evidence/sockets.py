@@ -20,10 +20,11 @@ SHAPED = ("100mbit", "200mbit", "1gbit")
 LINKS = (*SHAPED, LOOPBACK)
 TIMED = 30  # steps
 
-# A link that changes: steps from which on it is what.
-CHANGING = ((0, "1gbit"), (150, "5mbit"), (180, "1gbit"))
-SLOW = "5mbit"
-SLOW_STEPS, SLOW_SECONDS = 20, 60  # timed; so many, or what is done in so long
+# A link that changes: steps from which on it is what. One that is fast but far asks for few rounds,
+# one that is slow but near for few bytes.
+FAR, SLOW = "1gbit,20ms", "20mbit,2ms"
+CHANGING = ((0, FAR), (150, SLOW), (250, FAR))
+PHASE_STEPS, PHASE_SECONDS = 12, 30  # timed; so many, or what is done in so long
 
 
 def static(method: str, **options) -> dict:
@@ -60,7 +61,8 @@ WHOLE = 110  # seconds of a cell that trains
 STEP = {
     "100mbit": {"fp32": 2.9, "fp16": 1.5, "int8": 0.8, "int4": 0.5, "topk-0.1": 0.6},
     "200mbit": {"fp32": 1.5, "fp16": 0.8, "int8": 0.5, "int4": 0.35, "topk-0.1": 0.4},
-    SLOW: {"fp32": 54, "fp16": 27, "int8": 20, "int4": 14, "topk-0.1": 8, "topk-0.01": 1},
+    FAR: {"fp32": 0.7, "fp16": 0.6},
+    SLOW: {"fp32": 13, "fp16": 7, "int8": 4.5, "int4": 2.5, "topk-0.1": 2},
 }
 USUAL_STEP, START = 0.2, 15.0
 
@@ -69,7 +71,7 @@ def cells() -> list[Cell]:
     made = [overhead_cell(), check_cell()]
     made += [timed_cell(link, way) for link in SHAPED for way in STATIC]
     made += [timed_cell(link, way) for link in LINKS if link != REPEATED for way in BLIND]
-    made += [slow_cell(way) for way in STATIC]
+    made += [phase_cell(link, way) for link in (FAR, SLOW) for way in STATIC]
     made += [changing_cell(policy) for policy in POLICIES]
     for seed in SEEDS:
         made += [learning_cell(way, seed) for way in STATIC]
@@ -108,8 +110,8 @@ def policy_name(link: str, policy: str, seed: int) -> str:
     return f"sockets/{link}/{policy}/seed{seed}"
 
 
-def slow_name(way: str) -> str:
-    return f"sockets/changing/static/{way}"
+def phase_name(link: str, way: str) -> str:
+    return f"sockets/changing/{link.replace(',', '-')}/{way}"
 
 
 def changing_name(policy: str) -> str:
@@ -155,23 +157,23 @@ def check_cell() -> Cell:
     return alone(check_name(), WHOLE, run)
 
 
-def slow_cell(way: str) -> Cell:
-    """Timed steps on the slow link; it becomes slow after the warm-up, which would take long."""
-    run = partial(time_slow_steps, way)
-    step = STEP[SLOW].get(way, 0.5)
-    return alone(slow_name(way), START + max(3 * step, min(SLOW_STEPS * step, SLOW_SECONDS)), run)
+def phase_cell(link: str, way: str) -> Cell:
+    """Timed steps of one phase; the link becomes so after the warm-up, which might take long."""
+    step = STEP[link].get(way, 0.5)
+    seconds = START + max(3 * step, min(PHASE_STEPS * step, PHASE_SECONDS))
+    return alone(phase_name(link, way), seconds, partial(time_phase, link, way))
 
 
-def time_slow_steps(way: str) -> dict:
+def time_phase(link: str, way: str) -> dict:
     from .socket_job import WARM_UP
 
     return run_job(
         CHANGING[0][1],
         way=STATIC[way],
         steps=STEPS,
-        timed=SLOW_STEPS,
-        within=SLOW_SECONDS,
-        changes=[(WARM_UP, SLOW)],
+        timed=PHASE_STEPS,
+        within=PHASE_SECONDS,
+        changes=[] if link == CHANGING[0][1] else [(WARM_UP, link)],
     )
 
 
@@ -184,7 +186,7 @@ def changing_cell(policy: str) -> Cell:
         changes=CHANGING[1:],
         evaluate_from=STEPS,
     )
-    return alone(changing_name(policy), 130, run)
+    return alone(changing_name(policy), 180, run)
 
 
 def overhead_cell() -> Cell:

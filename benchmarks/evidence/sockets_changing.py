@@ -7,13 +7,11 @@ from .report import MISSING, table
 from .sockets import (
     CHANGING,
     POLICIES,
-    SLOW,
     STATIC,
     STEPS,
     changing_name,
     learning_name,
-    slow_name,
-    timed_name,
+    phase_name,
 )
 from .sockets_rows import LINK_NAMES, NAMES, Quality, Row, counted, percent, seconds, verdict
 from .store import Store
@@ -31,7 +29,7 @@ def static_on_changing(store: Store, way: str) -> dict | None:
     """Seconds per phase, from timed steps on each link."""
     ms = {}
     for link in {link for _, link in CHANGING}:
-        found = store.result(slow_name(way) if link == SLOW else timed_name(link, way))
+        found = store.result(phase_name(link, way))
         if found is None:
             return None
         ms[link] = statistics.median(counted(found))

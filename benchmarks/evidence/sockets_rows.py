@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from .report import MISSING
 from .socket_run import LOOPBACK
 from .sockets import (
+    FAR,
     POLICIES,
     REPEATED,
     SEEDS,
@@ -26,7 +27,8 @@ LINK_NAMES = {
     "100mbit": "100 Mbit/s",
     "200mbit": "200 Mbit/s",
     "1gbit": "1 Gbit/s",
-    SLOW: "5 Mbit/s",
+    FAR: "1 Gbit/s, 20 ms",
+    SLOW: "20 Mbit/s, 2 ms",
     LOOPBACK: "unshaped loopback",
 }
 NAMES = {

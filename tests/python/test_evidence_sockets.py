@@ -90,8 +90,8 @@ def test_a_target_that_is_not_reached_is_said_to_be_never_reached(store):
 
 def test_phases_of_a_changing_link_are_priced_each_by_its_own_steps(store):
     put(store, sockets.learning_name("int4", 0), whole_run())
-    put(store, sockets.timed_name("1gbit", "int4"), timed(100.0))
-    put(store, sockets.slow_name("int4"), timed(5000.0))
+    put(store, sockets.phase_name(sockets.FAR, "int4"), timed(100.0))
+    put(store, sockets.phase_name(sockets.SLOW, "int4"), timed(5000.0))
     (_, slow, back) = [step for step, _ in sockets.CHANGING]
     expected = [slow * 0.1, (back - slow) * 5.0, (STEPS - back) * 0.1]
     assert static_on_changing(store, "int4")["seconds"] == pytest.approx(expected)
