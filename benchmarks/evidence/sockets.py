@@ -20,9 +20,9 @@ SHAPED = ("100mbit", "200mbit", "1gbit")
 LINKS = (*SHAPED, LOOPBACK)
 TIMED = 30  # steps
 
-# A link that changes: steps from which on it is what. One that is fast but far asks for few rounds,
-# one that is slow but near for few bytes.
-FAR, SLOW = "1gbit,20ms", "20mbit,2ms"
+# A link that changes: steps from which on it is what. On a fast one that is far few rounds count,
+# on a slow one few bytes.
+FAR, SLOW = "1gbit,20ms", "20mbit,20ms"
 CHANGING = ((0, FAR), (150, SLOW), (250, FAR))
 PHASE_STEPS, PHASE_SECONDS = 12, 30  # timed; so many, or what is done in so long
 

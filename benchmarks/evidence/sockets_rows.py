@@ -28,7 +28,7 @@ LINK_NAMES = {
     "200mbit": "200 Mbit/s",
     "1gbit": "1 Gbit/s",
     FAR: "1 Gbit/s, 20 ms",
-    SLOW: "20 Mbit/s, 2 ms",
+    SLOW: "20 Mbit/s, 20 ms",
     LOOPBACK: "unshaped loopback",
 }
 NAMES = {

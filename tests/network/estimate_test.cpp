@@ -132,6 +132,42 @@ TEST(NetworkEstimate, CorrectsKindsThatAreNotInUseByAChange) {
   EXPECT_NEAR(seconds(owner, estimate) / price(owner, 4, parse_link("10mbit,2ms")).count(), 1, 0.1);
 }
 
+// Kinds that calibration had no time for are derived from others, which may not be in use either.
+TEST(NetworkEstimate, KindsThatAreDerivedGoWithThoseThatTheyComeFrom) {
+  const Link slow = parse_link("2mbit,2ms");
+  Network start(4, kLink, Origin::derived);
+  start.set_measured(Collective::all_reduce, kLink);
+  start.set_measured(Collective::all_to_all, kLink);
+  NetworkEstimate estimate(4);
+  estimate.start_from(start);
+  Steps steps(kLink, {{Collective::all_gather, 300'000}, kTiny}, 0.02);
+  for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+  steps.change(slow);
+  for (int i = 0; i < 20; ++i) {
+    if (!estimate.observe(steps.next())) continue;
+    for (const Collective derived : {Collective::swap, Collective::send_receive}) {
+      const Fit& fit = estimate.network().fit(derived);
+      EXPECT_EQ(fit.origin, Origin::derived) << name(derived);
+      EXPECT_NEAR(fit.link.bytes_per_second / slow.bytes_per_second, 1, 0.3) << name(derived);
+    }
+    return;
+  }
+  FAIL() << "the change was not noticed";
+}
+
+// Bytes that take 4 ms beside 300 ms of latency, and took 400 before.
+TEST(NetworkEstimate, ALinkThatBecomesFastIsSeenBehindALongLatency) {
+  const Link slow = parse_link("100mbit,50ms");
+  const Link fast = parse_link("10gbit,50ms");
+  NetworkEstimate estimate = calibrated(slow);
+  Steps steps(slow, {{Collective::all_gather, 1'700'000}, kTiny}, 0.02);
+  for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+  steps.change(fast);
+  for (int i = 0; i < 20; ++i) estimate.observe(steps.next());
+  EXPECT_GT(estimate.network().fit(Collective::all_gather).link.bytes_per_second,
+            4 * slow.bytes_per_second);
+}
+
 TEST(NetworkEstimate, KindsThatAreNotInUseComeBackWithTheOthers) {
   NetworkEstimate estimate = calibrated(kLink);
   Steps steps(kLink, {kTiny}, 0.05);

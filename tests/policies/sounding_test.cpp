@@ -7,7 +7,7 @@ namespace tidegate::sounding_test {
 namespace {
 
 constexpr Seconds kStep{0.1};
-constexpr Sounding::Target kTarget{.choice = 3, .cost = Seconds(1)};
+constexpr Sounding::Target kTarget{.choice = 3, .instead = 5, .cost = Seconds(1)};
 
 // The first step in which it is due.
 std::int64_t when(const Sounding& sounding, std::int64_t from, Seconds each = kStep) {
@@ -46,7 +46,8 @@ TEST(Sounding, KnowsWhenItWasAndByWhat) {
   sounding.aim(std::nullopt);  // what comes next changes nothing about it
   EXPECT_TRUE(sounding.was_in(7));
   EXPECT_FALSE(sounding.was_in(8));
-  EXPECT_EQ(sounding.choice(), 3u);
+  EXPECT_EQ(sounding.sounded().choice, 3u);
+  EXPECT_EQ(sounding.sounded().instead, 5u);
 }
 
 TEST(Sounding, GoesOnFromItsNotes) {
@@ -60,7 +61,8 @@ TEST(Sounding, GoesOnFromItsNotes) {
   resumed.recall(notes);
   EXPECT_EQ(when(resumed, 1201), when(sounding, 1201));
   EXPECT_TRUE(resumed.was_in(1000));
-  EXPECT_EQ(resumed.highest(), 3u);
+  EXPECT_EQ(resumed.sounded().choice, 3u);
+  EXPECT_EQ(resumed.highest(), 5u);
   resumed.recall({});
   EXPECT_EQ(when(resumed, 1), -1);
 }

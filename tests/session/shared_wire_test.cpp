@@ -41,12 +41,21 @@ TEST(SharedWire, TheTimeOfSeveralIsDividedByTheirBytes) {
 // Both should take 6 ms, nearly all of it latency; then the link is as slow as 5 Mbit/s.
 TEST(SharedWire, ALostRateIsNotTakenForLatency) {
   SharedWire wire;
-  wire.issue(kShort, SharedWire::Expected{0.006, 15e3}, 0);
-  wire.issue(kLong, SharedWire::Expected{0.006, 120e3}, 0);
+  wire.issue(kShort, SharedWire::Expected{0.006, 15e3, 0.005}, 0);
+  wire.issue(kLong, SharedWire::Expected{0.006, 120e3, 0.005}, 0);
   const double of_short = milliseconds(wire.arrive(kShort, 50 * kMillisecond, true));
   const double of_long = milliseconds(wire.arrive(kLong, 216 * kMillisecond, true));
-  EXPECT_NEAR(of_short + of_long, 216, 1e-6);
-  EXPECT_LT(of_short, 10);
+  EXPECT_NEAR(of_short + of_long, 216 + 5, 1e-6);
+  EXPECT_LT(of_short, 11);
+}
+
+// On a link of 20 ms: a short one is under way beside a long one all the time.
+TEST(SharedWire, LatencyIsEverybodysOwn) {
+  SharedWire wire;
+  wire.issue(kLong, SharedWire::Expected{0.160, 4e6, 0.120}, 0);
+  wire.issue(kShort, SharedWire::Expected{0.121, 60e3, 0.120}, 20 * kMillisecond);
+  EXPECT_NEAR(milliseconds(wire.arrive(kShort, 150 * kMillisecond, true)), 121, 2);
+  EXPECT_NEAR(milliseconds(wire.arrive(kLong, 160 * kMillisecond, true)), 160, 2);
 }
 
 TEST(SharedWire, WhatPassesBeforeOneIsIssuedIsNotItsTime) {

@@ -434,6 +434,7 @@ void NetworkEstimate::follow() {
     if (!in_use) fit.link.latency = before.latency * std::exp(moved.latency);
     network_.set(kPricedCollectives[i], fit);
   }
+  network_.derive();
 }
 
 NetworkEstimate::Moved NetworkEstimate::look_for_change(std::span<const Transfer> transfers) {

@@ -46,13 +46,14 @@ class Network {
   // move bytes in the same way if possible.
   void set_measured(Collective collective, const Link& link, double hidden = 0);
   void set(Collective collective, const Fit& fit) { at(collective) = fit; }
+  // The latter alone, after set().
+  void derive();
 
   // The link itself, for people: of the engine's all-reduce.
   const Link& link() const { return fit(Collective::all_reduce).link; }
 
  private:
   Fit& at(Collective collective);
-  void derive();
 
   Extent extent_;
   std::array<Fit, kPricedCollectives.size()> fits_;

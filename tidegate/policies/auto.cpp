@@ -47,13 +47,17 @@ constexpr std::int64_t kSettling = 12;
 constexpr double kPatienceOfSgd = 20;
 constexpr double kPatienceOfAdam = 1;
 
-// How many times as fast a link may have become unseen, and what sounding it must promise: so many
-// times the bytes, which must take so long on the link as it is known that they cannot pass it
-// unhindered, for this share of the time of a step there.
+// How many times as fast a link may have become unseen, and which share of the time of a step there
+// sounding it must promise.
 constexpr std::array kFaster = {4.0, 16.0, 64.0};
-constexpr double kMoreBytes = 2;
-constexpr Seconds kSeen{0.05};
 constexpr double kWorthSounding = 0.1;
+// Bytes of a sounding take so long on the link as it is known that they cannot pass it unhindered,
+// and no less than this share of the latency, which wavers by some per cent.
+constexpr Seconds kSeen{0.05};
+constexpr double kHeard = 0.5;
+constexpr double kWavers = 0.1;
+// What it costs at least, in steps: too many would disturb learning.
+constexpr double kLeastCost = 0.5;
 
 // Against which bytes are held where a step would take no time without them, and the most that
 // they are taken to take: only numbers that can be reckoned with.
@@ -176,8 +180,8 @@ class Auto : public Policy {
     if (question.now.ranks == 1) return {dense(), "one rank has nobody to share with"};
     if (!plan_) return {dense(), "nothing is known of the network yet"};
     if (sounding_.was_in(step_)) {
-      return {choices_[sounding_.choice()],
-              "one step that sends more, to see whether the link has become faster"};
+      return {choices_[sounding_.sounded().choice],
+              "one step of longer messages, to see whether the link has become faster"};
     }
     const bool first = static_cast<std::size_t>(question.bucket) < plan_->whole_buckets;
     return {first ? whole_ : choices_[plan_->choice], plan_->reason};
@@ -428,46 +432,59 @@ class Auto : public Policy {
            sounding_.due(now.step, Seconds(median(plan_->times)));
   }
 
-  // What a sounding tells: how long bytes take, in multiples of what they should. If the choice it
-  // was made by is the better one then, it is taken up; what else it means for the network is seen
+  // What a sounding tells: how long bytes take, in multiples of what they should. If what it was
+  // made for is the better choice then, it is taken up; what else it means for the network is seen
   // from the transfers that follow.
   void listen(const Situation& now) {
     const JobModel model(now);
-    Candidate there = candidate(sounding_.choice(), now);
-    Candidate here = candidate(plan_->choice, now);
-    there.curve = model.curve(*there.choice);
-    here.curve = model.curve(*here.choice);
-    const Outlook outlook = model.uniform(*there.choice);
+    const Outlook sent = model.uniform(choices_[sounding_.sounded().choice]);
     double took = INFINITY;  // on the rank that waited least for others
     for (const Record& record : now.statistics->ranks) took = std::min(took, record.wire_seconds);
-    const double waiting = (outlook.on_the_wire - outlook.sending).count();
-    const double factor = std::max(0.0, took - waiting) / outlook.sending.count();
+    const double waiting = (sent.on_the_wire - sent.sending).count();
+    const double sending = std::max(took - waiting, kWavers * waiting);
+    const double factor = sending / sent.sending.count();
+    Candidate there = candidate(sounding_.sounded().instead, now);
+    Candidate here = candidate(plan_->choice, now);
     if (!(factor < 1) || !tolerable(there)) return;
+    there.curve = model.curve(*there.choice);
+    here.curve = model.curve(*here.choice);
     const Seconds step = there.curve.at(factor);
-    if (there.weight * step >= here.weight * (1 - rules_.margin) * here.curve.at(factor)) return;
+    const Seconds step_here = here.curve.at(factor);
+    if (there.weight * step >= here.weight * (1 - rules_.margin) * step_here) return;
     volumes_.count(now, choices_, whole_);
     adopt(now, model, {.best = there}, Why::sounding,
-          concat("a sounding shows that bytes take ", shown(factor), " of what they did: ",
+          concat("a sounding shows that bytes take ", shown(factor), " of the time they did: ",
                  describe(*there.choice), " takes ", milliseconds(step), " a step then, ",
-                 describe(*here.choice), " ", milliseconds(here.curve.at(factor))));
+                 describe(*here.choice), " ", milliseconds(step_here)));
     plan_->expected = step;
   }
 
-  // What would be sent by if the link were much faster, beside what is the best as it is.
+  // Whether another choice than the best one would be taken if the link were much faster, and the
+  // cheapest way to find that out.
   std::optional<Sounding::Target> worth_sounding(std::vector<Candidate>& all, std::size_t best,
-                                                 std::span<const std::size_t> if_faster) const {
+                                                 std::span<const std::size_t> if_faster,
+                                                 const JobModel& model) const {
+    Candidate& here = all[best];
     for (std::size_t i = 0; i < kFaster.size(); ++i) {
       Candidate& there = all[if_faster[i]];
-      Candidate& here = all[best];
-      const bool more = there.curve.bytes_sent() >= kMoreBytes * here.curve.bytes_sent();
-      if (!more || there.curve.sending() < kSeen) continue;
-      const double factor = 1 / kFaster[i];
-      const Seconds gain =
-          here.weight * here.curve.at(factor) - there.weight * there.curve.at(factor);
-      if (gain < kWorthSounding * here.curve.at(factor)) continue;
-      return Sounding::Target{there.number, there.curve.at(1) - here.curve.at(1)};
+      if (there.curve.bytes_sent() <= here.curve.bytes_sent()) continue;
+      const Seconds step = here.weight * here.curve.at(1 / kFaster[i]);
+      if (step - there.weight * there.curve.at(1 / kFaster[i]) < kWorthSounding * step) continue;
+      return cheapest_sounding(there.number, here.curve.at(1), model);
     }
     return std::nullopt;
+  }
+  std::optional<Sounding::Target> cheapest_sounding(std::size_t instead, Seconds usual,
+                                                    const JobModel& model) const {
+    std::optional<Sounding::Target> best;
+    for (std::size_t number = 0; number < choices_.size(); ++number) {
+      const Outlook outlook = model.uniform(choices_[number]);
+      const Seconds waiting = outlook.on_the_wire - outlook.sending;
+      if (outlook.sending < std::max(kSeen, kHeard * waiting)) continue;
+      const Seconds cost = std::max(outlook.step - usual, kLeastCost * usual);
+      if (!best || cost < best->cost) best = Sounding::Target{number, instead, cost};
+    }
+    return best;
   }
 
   // --- what to choose ---
@@ -664,7 +681,7 @@ class Auto : public Policy {
       if_faster[i] = descent.go(slowness / kFaster[i]);
     }
     const std::size_t best = descent.go(slowness);
-    const auto sounding = worth_sounding(all, best, if_faster);
+    const auto sounding = worth_sounding(all, best, if_faster, model);
     return {all[best], hide(Descent::point_after(slowness)), sounding};
   }
 

@@ -12,20 +12,25 @@ constexpr const char* kTarget = "auto sounding target";
 }  // namespace
 
 void Sounding::remember(Notes& notes) const {
-  notes[kSounding] = {static_cast<double>(last_), static_cast<double>(choice_),
-                      static_cast<double>(changed_)};
-  if (target_) notes[kTarget] = {static_cast<double>(target_->choice), target_->cost.count()};
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  notes[kSounding] = {number(last_), number(sounded_.choice), number(sounded_.instead),
+                      number(changed_)};
+  if (target_) {
+    notes[kTarget] = {number(target_->choice), number(target_->instead), target_->cost.count()};
+  }
 }
 
 void Sounding::recall(const Notes& notes) {
   *this = Sounding(share_, share_after_change_);
-  for (const auto& row : rows_of(notes, kSounding, 3)) {
+  for (const auto& row : rows_of(notes, kSounding, 4)) {
     last_ = static_cast<std::int64_t>(row[0]);
-    choice_ = static_cast<std::size_t>(row[1]);
-    changed_ = static_cast<std::int64_t>(row[2]);
+    sounded_ = {.choice = static_cast<std::size_t>(row[1]),
+                .instead = static_cast<std::size_t>(row[2])};
+    changed_ = static_cast<std::int64_t>(row[3]);
   }
-  for (const auto& row : rows_of(notes, kTarget, 2)) {
-    target_ = Target{static_cast<std::size_t>(row[0]), Seconds(row[1])};
+  for (const auto& row : rows_of(notes, kTarget, 3)) {
+    target_ = Target{static_cast<std::size_t>(row[0]), static_cast<std::size_t>(row[1]),
+                     Seconds(row[2])};
   }
 }
 

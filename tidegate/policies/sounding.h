@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// When to sound the link: to send one step by what would be the best on a much faster one. A job
-// that has come down to sending little on a slow link cannot see that it has become fast: short
-// messages are all latency, or pass a shaped link unhindered. The bytes of a sounding are not
-// wasted, because they carry the gradient more exactly, but on a link that is still slow they take
+// When to sound the link: to send one step by a choice whose messages are long enough to show a
+// rate. A job that has come down to sending little on a slow link cannot see that it has become
+// fast: short messages are all latency, or pass a shaped link unhindered. The bytes of a sounding
+// are not wasted, because they carry the gradient, but on a link that is still slow they may take
 // time. How often they may is the business of this file; who compares choices says what to sound
-// with, and what it would cost.
+// with, for the sake of which other choice, and what it would cost.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace tidegate {
 class Sounding {
  public:
   struct Target {
-    std::size_t choice = 0;
+    std::size_t choice = 0;   // to sound with
+    std::size_t instead = 0;  // what to take up if the link has become fast
     Seconds cost{0};  // by which its step takes longer, on a link that is as it is known to be
   };
 
@@ -41,24 +42,27 @@ class Sounding {
   }
   void begin(std::int64_t step) {
     last_ = step;
-    choice_ = target_->choice;
+    sounded_ = *target_;
   }
 
   bool was_in(std::int64_t step) const { return step > 0 && step == last_; }
-  std::size_t choice() const { return choice_; }  // of the last one
-  std::int64_t last() const { return last_; }     // step in which it was; 0 = none was yet
+  const Target& sounded() const { return sounded_; }
+  std::int64_t last() const { return last_; }  // step in which it was; 0 = none was yet
 
   void remember(Notes& notes) const;
   void recall(const Notes& notes);
   // The highest number of a choice that was recalled.
-  std::size_t highest() const { return std::max(choice_, target_ ? target_->choice : 0); }
+  std::size_t highest() const {
+    const Target next = target_.value_or(Target{});
+    return std::max({sounded_.choice, sounded_.instead, next.choice, next.instead});
+  }
 
  private:
   double share_;
   double share_after_change_;
   std::optional<Target> target_;
   std::int64_t last_ = 0;
-  std::size_t choice_ = 0;
+  Target sounded_;  // by the last one
   std::int64_t changed_ = 0;  // step in which it was last noticed
 };
 

@@ -19,6 +19,9 @@
 namespace tidegate {
 namespace {
 
+// What an exchange of records should take for its time to tell of the network even where ranks
+// wait for processors.
+constexpr Seconds kFar{0.02};
 constexpr std::int64_t kNoticeable = 50'000;  // nanoseconds; a wait that is longer is one
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
@@ -247,10 +250,13 @@ void Session::complete(Ticket ticket, bool finite, double took) {
     const auto records = statistics_.complete();
     const bool repeated = records && records->took_before;
     if (records) {
-      // Where processors are short it waits for those that compute, more than for the network.
-      const bool tells = settings_.processors == 0;
+      // Where processors are short it waits for those that compute, more than for a network that
+      // is near.
+      const Round round = records_round(needs_.sketches);
+      const Seconds known = price(round, learned_.network().network()).total();
+      const bool tells = settings_.processors == 0 || known >= kFar;
       const double first = tells ? records->took_before.value_or(took) : kUnknown;
-      learned_.transfers().note(records->step, ticket, records_round(needs_.sketches), first);
+      learned_.transfers().note(records->step, ticket, round, first);
     }
     if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
     return;
@@ -277,8 +283,9 @@ void Session::complete(Ticket ticket, bool finite, double took) {
 
 std::optional<SharedWire::Expected> Session::expected(const Round& round) const {
   if (round.collective == Collective::foreign) return std::nullopt;
-  return SharedWire::Expected{price(round, learned_.network().network()).total().count(),
-                              cost(round, extent()).bytes};
+  const Price known = price(round, learned_.network().network());
+  return SharedWire::Expected{known.total().count(), cost(round, extent()).bytes,
+                              known.waiting.count()};
 }
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }

@@ -7,10 +7,14 @@
 // that are on their way, in the proportion of their bytes; but who was no longer on its way than it
 // should take has had the wire for itself.
 //
-// Not in the proportion of what they should take: where that is latency for the most part, a link
-// that loses its rate would seem to have lost its latency, of which all have the same, and to be as
-// fast as ever for whoever sends more. A latency that grows may be taken for a lost rate instead;
-// who believes that sends less than he could.
+// Latency keeps nobody else off the wire: as long as one should wait, it is charged all of the time
+// and shares none. (Divided by bytes, an all-gather of 59 kB beside one of 4 MB seemed to take 2 ms
+// on a link of 20 ms, and soon nobody knew that it had any.)
+//
+// The rest is not divided in the proportion of what they should take: where that is latency for the
+// most part, a link that loses its rate would seem to have lost its latency, of which all have the
+// same, and to be as fast as ever for whoever sends more. A latency that grows may be taken for a
+// lost rate instead; who believes that sends less than he could.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +38,7 @@ class SharedWire {
   struct Expected {
     double seconds;
     double bytes;
+    double waiting = 0;  // seconds of these in which nothing is sent
   };
 
   // None expected = it has no price: what those beside it take is not known. `in_steps` = one step
@@ -43,6 +48,8 @@ class SharedWire {
     divide_until(now);
     Flight flight{.issued = now,
                   .expected = std::max(kLeastSeconds, expected ? expected->seconds : 0),
+                  .waits_until = now + static_cast<std::int64_t>(
+                                           1e9 * (expected ? expected->waiting : 0)),
                   .weight = std::max(1.0, expected ? expected->bytes : 0),
                   .priced = expected.has_value(),
                   .in_steps = in_steps};
@@ -80,7 +87,8 @@ class SharedWire {
   struct Flight {
     std::int64_t issued = 0;
     double expected = 0;  // seconds
-    double weight = 0;    // bytes
+    std::int64_t waits_until = 0;
+    double weight = 0;  // bytes
     bool priced = true;
     bool in_steps = false;
     double charged = 0;
@@ -99,12 +107,23 @@ class SharedWire {
     for (auto& [ticket, beside] : on_wire_) beside.charged *= 1 - more / of_others;
   }
 
+  // From one moment to the next in which the latency of one is over.
   void divide_until(std::int64_t now) {
-    double weights = 0;
-    for (const auto& [ticket, flight] : on_wire_) weights += flight.weight;
-    const double passed = static_cast<double>(now - divided_until_) * 1e-9;
-    for (auto& [ticket, flight] : on_wire_) flight.charged += passed * flight.weight / weights;
-    divided_until_ = now;
+    while (divided_until_ < now) {
+      std::int64_t next = now;
+      double weights = 0;
+      for (const auto& [ticket, flight] : on_wire_) {
+        const bool waits = divided_until_ < flight.waits_until;
+        if (waits) next = std::min(next, flight.waits_until);
+        if (!waits) weights += flight.weight;
+      }
+      const double passed = static_cast<double>(next - divided_until_) * 1e-9;
+      for (auto& [ticket, flight] : on_wire_) {
+        const bool waits = divided_until_ < flight.waits_until;
+        flight.charged += waits ? passed : passed * flight.weight / weights;
+      }
+      divided_until_ = next;
+    }
   }
 
   std::map<std::pair<int, int>, Flight> on_wire_;  // by bucket and round
