@@ -56,6 +56,9 @@ constexpr double kWorthSounding = 0.1;
 constexpr Seconds kSeen{0.05};
 constexpr double kHeard = 0.5;
 constexpr double kWavers = 0.1;
+// Share of the time that bytes should take below which the link is not as it is known: models of
+// single steps are off by more than those of many.
+constexpr double kMuchLess = 0.5;
 // What it costs at least, in steps: too many would disturb learning.
 constexpr double kLeastCost = 0.5;
 
@@ -445,7 +448,7 @@ class Auto : public Policy {
     const double factor = sending / sent.sending.count();
     Candidate there = candidate(sounding_.sounded().instead, now);
     Candidate here = candidate(plan_->choice, now);
-    if (!(factor < 1) || !tolerable(there)) return;
+    if (factor > kMuchLess || !tolerable(there)) return;
     there.curve = model.curve(*there.choice);
     here.curve = model.curve(*here.choice);
     const Seconds step = there.curve.at(factor);
