@@ -168,6 +168,19 @@ TEST(NetworkEstimate, ALinkThatBecomesFastIsSeenBehindALongLatency) {
             4 * slow.bytes_per_second);
 }
 
+// Latency that long messages hide is none of theirs.
+TEST(NetworkEstimate, ALinkWhoseMessagesHideItsLatencyDoesNotBecomeFast) {
+  const Link far = parse_link("100mbit,20ms");
+  Network start(4, far);
+  start.set_measured(Collective::all_gather, far, 1);
+  NetworkEstimate estimate(4);
+  estimate.start_from(start);
+  Steps steps(far, {{Collective::all_gather, 250'000}}, 0.05, 1, /*hidden=*/1);
+  for (int i = 0; i < 100; ++i) estimate.observe(steps.next());
+  EXPECT_LT(estimate.network().fit(Collective::all_gather).link.bytes_per_second,
+            1.2 * far.bytes_per_second);
+}
+
 TEST(NetworkEstimate, KindsThatAreNotInUseComeBackWithTheOthers) {
   NetworkEstimate estimate = calibrated(kLink);
   Steps steps(kLink, {kTiny}, 0.05);

@@ -667,6 +667,60 @@ TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
   }
 }
 
+// Stopped in the step of a sounding, and in the two after it.
+TEST(Auto, GoesOnFromItsNotesInTheMiddleOfASounding) {
+  const auto is_sounding = [](const PretendedJob::Step& step) {
+    return step.reason.find("one step of longer") == 0;
+  };
+  for (const int later : {0, 1, 2}) {
+    PretendedJob job("20mbit,2ms");
+    job.backlog = as_measured;
+    const auto policy = sgd();
+    int waited = 0;
+    while (!is_sounding(job.step(*policy)) && ++waited < 2000) {
+    }
+    ASSERT_LT(waited, 2000) << "there was none";
+    job.known = job.link;
+    job.link = parse_link("2gbit,2ms");  // from the next step on
+    job.run(*policy, later);
+    PretendedJob same_job = job;
+    const auto resumed = sgd();
+    resumed->recall(policy->remember());
+    for (int i = 0; i < 400; ++i) {
+      ASSERT_EQ(same_job.step(*resumed).choices, job.step(*policy).choices)
+          << i << " steps after it went on " << later << " steps after a sounding";
+    }
+  }
+}
+
+TEST(Auto, RefusesNotesOfSoundingsByChoicesThatDoNotExist) {
+  PretendedJob job("20mbit,2ms");
+  const auto policy = sgd();
+  job.run(*policy, 100);
+  Notes notes = policy->remember();
+  ASSERT_TRUE(notes.contains("auto sounding"));
+  notes["auto sounding"] = {7, 1e6, 0, 0, 0, 0};
+  EXPECT_TRUE(fails(Fault::checkpoint, [&] { sgd()->recall(notes); }, {"another version"}));
+  notes.erase("auto sounding");  // as an earlier version wrote them
+  notes.erase("auto sounding target");
+  sgd()->recall(notes);
+}
+
+// Latencies of buckets that are under way together overlap.
+TEST(Auto, DoesNotTakeAFarLinkForAFastOne) {
+  PretendedJob job("20mbit,20ms");
+  job.buckets = {{{"a", 100'000, 100}}, {{"b", 100'000, 100}}, {{"c", 200'000, 200}}};
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  int soundings = 0;
+  for (int i = 0; i < 1500; ++i) {
+    const PretendedJob::Step step = job.step(*policy);
+    soundings += step.reason.find("one step of longer") == 0;
+    EXPECT_EQ(step.reason.find("a sounding shows"), std::string::npos) << i << ": " << step.reason;
+  }
+  EXPECT_GE(soundings, 1);
+}
+
 TEST(Auto, HearsOfAChangeOfTheNetworkInTheFirstStepAfterARestart) {
   PretendedJob job("100gbit,10us");
   const auto policy = sgd();

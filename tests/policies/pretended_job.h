@@ -32,7 +32,7 @@ class PretendedJob {
   std::function<double(const Choice&)> slower = [](const Choice&) { return 1.0; };  // than modelled
   std::function<double(std::int64_t step)> gradient_energy = [](std::int64_t) { return 1.0; };
   double low_rank_share = 0;  // of the gradient, if the policy asks for it
-  double on_the_wire = 0;     // share of a step; 0 = what its messages take
+  double on_the_wire = 0;     // share of a step
   double unevenness = 0;      // one rank in turn steps longer by this share, the others shorter
   std::uint64_t rate_drops = 0;
   CodecSpeeds speeds;
@@ -53,7 +53,7 @@ class PretendedJob {
     std::string reason;
     double bytes_sent = 0;
     Seconds took{0};
-    Seconds wire{0};
+    std::vector<Seconds> wire;  // of every bucket
   };
 
   Step step(Policy& policy) {
@@ -110,7 +110,8 @@ class PretendedJob {
       ExchangeTiming exchange = exchange_timing(buckets[b], step.choices[b], network, {});
       exchange.timing.ready = ready[b];
       step.bytes_sent += exchange.bytes_sent;
-      for (const Price& round : exchange.timing.rounds) step.wire += round.total();
+      step.wire.emplace_back(0);
+      for (const Price& round : exchange.timing.rounds) step.wire.back() += round.total();
       timings.push_back(exchange.timing);
     }
     step.took = model_best_step(timings, {.step = compute}, 2).total * slower(step.choices.back());
@@ -129,12 +130,13 @@ class PretendedJob {
       record.step_seconds =
           step.took.count() * (1 + (its_turn ? unevenness : -unevenness / (ranks - 1)));
       record.compute_seconds = compute.count();
-      record.wire_seconds = on_the_wire > 0 ? on_the_wire * step.took.count() : step.wire.count();
+      record.wire_seconds = on_the_wire * step.took.count();
       record.low_rank_share = of_low_rank ? low_rank_share : 0;
       record.rate_drops = rate_drops;
       record.buckets = buckets.size();
       for (std::size_t b = 0; b < buckets.size(); ++b) {
-        record.add_bucket(b, {.ready = (ready[b] - ready[0]).count()});
+        record.add_bucket(b,
+                          {.ready = (ready[b] - ready[0]).count(), .wire = step.wire[b].count()});
       }
       // Heavy-tailed, as gradients are.
       for (int i = 0; i < 1000; ++i) {

@@ -8,6 +8,7 @@ namespace {
 
 constexpr Seconds kStep{0.1};
 constexpr Sounding::Target kTarget{.choice = 3, .instead = 5, .cost = Seconds(1)};
+constexpr Sounding::Expected kExpected{.waiting = Seconds(0.1), .sending = Seconds(0.2)};
 
 // The first step in which it is due.
 std::int64_t when(const Sounding& sounding, std::int64_t from, Seconds each = kStep) {
@@ -23,17 +24,17 @@ TEST(Sounding, TakesNoMoreThanItsShareOfTheTime) {
   sounding.aim(kTarget);
   EXPECT_NEAR(when(sounding, 1), 1000, 1);  // 100 s, of which 1 s is the hundredth part
   EXPECT_NEAR(when(sounding, 1, Seconds(1)), 100, 1);
-  sounding.begin(1000);
+  sounding.begin(1000, kExpected);
   EXPECT_NEAR(when(sounding, 1001), 2000, 1);
 }
 
 TEST(Sounding, IsDueSoonerOnceTheNetworkHasChanged) {
   Sounding sounding(0.01, 0.1);
   sounding.aim(kTarget);
-  sounding.begin(1000);
+  sounding.begin(1000, kExpected);
   sounding.network_changed(1200);
   EXPECT_NEAR(when(sounding, 1201), 1300, 1);
-  sounding.begin(1300);
+  sounding.begin(1300, kExpected);
   EXPECT_NEAR(when(sounding, 1301), 2300, 1) << "once";
 }
 
@@ -42,7 +43,7 @@ TEST(Sounding, KnowsWhenItWasAndByWhat) {
   EXPECT_FALSE(sounding.was_in(0));
   sounding.aim(kTarget);
   EXPECT_FALSE(sounding.was_in(0));
-  sounding.begin(7);
+  sounding.begin(7, kExpected);
   sounding.aim(std::nullopt);  // what comes next changes nothing about it
   EXPECT_TRUE(sounding.was_in(7));
   EXPECT_FALSE(sounding.was_in(8));
@@ -53,7 +54,7 @@ TEST(Sounding, KnowsWhenItWasAndByWhat) {
 TEST(Sounding, GoesOnFromItsNotes) {
   Sounding sounding(0.01, 0.1);
   sounding.aim(kTarget);
-  sounding.begin(1000);
+  sounding.begin(1000, kExpected);
   sounding.network_changed(1200);
   Notes notes;
   sounding.remember(notes);
@@ -62,6 +63,8 @@ TEST(Sounding, GoesOnFromItsNotes) {
   EXPECT_EQ(when(resumed, 1201), when(sounding, 1201));
   EXPECT_TRUE(resumed.was_in(1000));
   EXPECT_EQ(resumed.sounded().choice, 3u);
+  EXPECT_EQ(resumed.expected().waiting, kExpected.waiting);
+  EXPECT_EQ(resumed.expected().sending, kExpected.sending);
   EXPECT_EQ(resumed.highest(), 5u);
   resumed.recall({});
   EXPECT_EQ(when(resumed, 1), -1);

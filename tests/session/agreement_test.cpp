@@ -81,6 +81,7 @@ class Overheard : public Policy {
     return decision;
   }
   bool asks_for_low_rank_share() const override { return policy_->asks_for_low_rank_share(); }
+  bool asks_for_record() const override { return policy_->asks_for_record(); }
   int batches_per_step() const override { return policy_->batches_per_step(); }
   double rate_scale() const override { return policy_->rate_scale(); }
   Notes remember() const override { return policy_->remember(); }

@@ -102,6 +102,51 @@ TEST(LowRankShareOfASession, IsToldInStepsWithRecordsToWhoeverAsks) {
   }
 }
 
+// --- a record that is asked for ---
+
+// In one step with fresh records.
+class WantingPolicy : public Policy {
+ public:
+  Needs needs() const override { return {.reacts = true}; }
+  void begin_step(const Situation& now) override {
+    wants_ = now.fresh && wanted_in_ < 0;
+    if (wants_) wanted_in_ = now.step;
+    if (now.fresh && wanted_in_ >= 0 && !wants_ && seen_after_ < 0) {
+      EXPECT_EQ(now.statistics->step, wanted_in_);
+      seen_after_ = now.step - wanted_in_;
+    }
+  }
+  bool asks_for_record() const override { return wants_; }
+  Decision decide(const Question&) override {
+    return {.choice = make_choice("int8"), .reason = {}};
+  }
+  std::int64_t seen_after() const { return seen_after_; }
+
+ private:
+  bool wants_ = false;
+  std::int64_t wanted_in_ = -1;
+  std::int64_t seen_after_ = -1;
+};
+
+TEST(RecordOfASession, ComesTwoStepsAfterItWasAskedForWhetherDueOrNot) {
+  std::vector<WantingPolicy*> policies;
+  Settings settings{.policy = "wanting", .options = {}};
+  settings.make_policy = [&] {
+    auto policy = std::make_unique<WantingPolicy>();
+    policies.push_back(policy.get());
+    return policy;
+  };
+  settings.clock = [] { return std::int64_t{1}; };
+  Job job(2, settings);
+  job.lay_out(0, kLayers);
+  for (int step = 0; step < 12; ++step) {
+    Vectors gradients = of_low_rank(2, false);
+    job.step(gradients);
+  }
+  ASSERT_EQ(policies.size(), 2u);
+  for (const WantingPolicy* policy : policies) EXPECT_EQ(policy->seen_after(), 2);
+}
+
 TEST(LowRankShareOfASession, IsNotToldToOthersNorOfALostStep) {
   Job silent(2, asking(false));
   silent.lay_out(0, kLayers);

@@ -33,7 +33,7 @@ constexpr double kSlowSeconds = 0.1;  // of a tiny one: everything is done only 
 constexpr double kTinyShare = 0.3;    // of the time may go to latencies
 constexpr double kShare = 0.5;        // of the time may go to the rate of one kind
 constexpr double kSpent = 0.84;       // of the time is given away beforehand
-constexpr double kUsedUp = 0.9;       // and of no more, when it is known what messages take
+constexpr double kMostUsed = 0.9;     // and of no more, when it is known what messages take
 constexpr std::array kMeasured = {Collective::all_reduce, Collective::all_gather,
                                   Collective::send_receive, Collective::all_to_all,
                                   Collective::swap};
@@ -236,7 +236,7 @@ class Calibrator {
       if (wire.size() == 2) break;
       // What a byte takes was a guess. If this kind has used up its time, tiny messages must do for
       // the second size.
-      const double all = kUsedUp * allowed_ - result_.took.count();
+      const double all = kMostUsed * allowed_ - result_.took.count();
       const double left = all * slowness(collective) / shares;
       const double growth = std::min(kGrowth, left / (times * seconds[0]));
       if (growth < kLeastGrowth) {

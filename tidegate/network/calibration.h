@@ -2,15 +2,16 @@
 // Measures the network through the group that the job uses, before its first step. Like a method it
 // yields the collectives it needs, so every driver and engine can run it.
 //
-// For each kind of collective: tiny messages for the latency, then two large sizes back to back,
-// whose slope is the time per byte; it cancels what a message costs however long it is, and what
-// the network lets through unshaped. What remains of the large ones beside their bytes tells how
-// much of the latency they hide. Medians, or means of the middle half: machines have other work now
-// and then. Nothing waits at a barrier, which would add a latency of its own. Ranks swap with
-// partners in the order of a tree: with the same one every time they are faster than a tree is. The
-// engine's all-reduce comes first; the others follow as long as the time allows, and are derived by
-// their steps and bytes if it does not. So are broadcasts in any case: one after another they
-// overlap, and none of them shows what one alone would take.
+// For each kind of collective: tiny messages for the latency, then two large sizes back to back
+// (one if a kind is so slow that it has no time left), whose slope is the time per byte; it cancels
+// what a message costs however long it is, and what the network lets through unshaped. What remains
+// of the large ones beside their bytes tells how much of the latency they hide. Medians, or means
+// of the middle half: machines have other work now and then. Nothing waits at a barrier, which
+// would add a latency of its own. Ranks swap with partners in the order of a tree: with the same
+// one every time they are faster than a tree is. The engine's all-reduce comes first; the others
+// follow as long as the time allows, and are derived by their steps and bytes if it does not. So
+// are broadcasts in any case: one after another they overlap, and none of them shows what one alone
+// would take.
 #pragma once
 
 #include <vector>
@@ -35,7 +36,8 @@ struct Calibration {
   Seconds took{0};  // the longest of all ranks
 };
 
-// What a calibration may take: a second from 1 Gbit/s on, three at 100 Mbit/s and below. On links
+// What a calibration may take: a second from 1 Gbit/s on (800 Mbit/s, as it is measured), three at
+// 100 Mbit/s and below. On links
 // whose latency is what takes time it needs some twenty collectives in any case.
 Seconds calibration_budget(double bytes_per_second);
 

@@ -101,12 +101,12 @@ bool NetworkEstimate::tells(const Transfer& transfer, const Kind& kind) {
 
 // Bytes per second that a quarter of the transfers reached, of those that can tell, without what
 // they should have waited: behind a long latency a link would seem slow whatever its rate.
-double NetworkEstimate::reached(const Kind& kind) {
+double NetworkEstimate::reached(const Kind& kind, double hidden) {
   std::vector<double> rates;
   for (const Transfer& transfer : kind.window) {
     if (!tells(transfer, kind)) continue;
     const double seconds = transfer.seconds.count();
-    const double waiting = transfer.cost.steps * kind.before.latency.count();
+    const double waiting = transfer.cost.steps * kind.before.latency.count() * (1 - hidden);
     rates.push_back(transfer.cost.bytes / (seconds - std::min(waiting, kMostWaiting * seconds)));
   }
   if (rates.empty()) return 0;
@@ -120,8 +120,8 @@ double NetworkEstimate::Multiples::size() const {
 }
 
 // How fast a kind is taken to be, at most.
-double NetworkEstimate::believed(const Kind& kind) {
-  return kBelief * std::max(kind.fastest, reached(kind));
+double NetworkEstimate::believed(const Kind& kind, double hidden) {
+  return kBelief * std::max(kind.fastest, reached(kind, hidden));
 }
 
 Link NetworkEstimate::scaled(const Link& link, const Multiples& by) {
@@ -178,12 +178,13 @@ void NetworkEstimate::restart(double trust) {
 double NetworkEstimate::seen(Collective collective) {
   const Kind& of = kind(collective);
   if (!of.window.empty()) {
-    const double rate = network_.fit(collective).link.bytes_per_second;
-    return std::min(rate, std::max(of.fastest, reached(of)));
+    const Fit& fit = network_.fit(collective);
+    return std::min(fit.link.bytes_per_second, std::max(of.fastest, reached(of, fit.hidden)));
   }
   double gain = 1;
-  for (const Kind& other : kinds_) {
-    gain = std::max(gain, reached(other) / other.fastest);
+  for (std::size_t i = 0; i < kinds_.size(); ++i) {
+    const double hidden = network_.fit(kPricedCollectives[i]).hidden;
+    gain = std::max(gain, reached(kinds_[i], hidden) / kinds_[i].fastest);
   }
   return std::min(network_.fit(collective).link.bytes_per_second, gain * of.fastest);
 }
@@ -395,7 +396,7 @@ void NetworkEstimate::fit_kind(Collective collective, const Moved& may) {
   const Fit known{.link = before, .hidden = hidden};
   std::vector<Sample> samples;
   for (const Transfer& transfer : of.window) samples.push_back(sample(transfer, known));
-  const double least_b = before.bytes_per_second / believed(of);
+  const double least_b = before.bytes_per_second / believed(of, hidden);
   const Link fitted = scaled(before, fit(samples, of.trust, may, least_b));
   if (of.trust < kTrust) of.before = fitted;  // a guess may be far off: what follows is nearer
   network_.set_measured(collective, fitted, hidden);
@@ -521,9 +522,10 @@ std::optional<NetworkChange> NetworkEstimate::start_anew(const Multiples& change
     Kind& of = kinds_[i];
     of.fastest = fastest[i];
     if (of.window.empty()) continue;
+    const double hidden = old.fit(kPricedCollectives[i]).hidden;
     Link link = scaled(of.before, change);
-    link.bytes_per_second = std::min(link.bytes_per_second, believed(of));
-    network_.set_measured(kPricedCollectives[i], link, old.fit(kPricedCollectives[i]).hidden);
+    link.bytes_per_second = std::min(link.bytes_per_second, believed(of, hidden));
+    network_.set_measured(kPricedCollectives[i], link, hidden);
   }
   const Drift gone = drift();
   follow();

@@ -98,8 +98,8 @@ class NetworkEstimate {
   using PerKind = std::array<bool, kPricedCollectives.size()>;
 
   static bool tells(const Transfer& transfer, const Kind& kind);
-  static double reached(const Kind& kind);
-  static double believed(const Kind& kind);
+  static double reached(const Kind& kind, double hidden);
+  static double believed(const Kind& kind, double hidden);
   static Link scaled(const Link& link, const Multiples& by);
   static std::vector<Sample> scaled(std::vector<Sample> samples, const Multiples& by);
   static double misfit(std::span<const Sample> samples);

@@ -46,7 +46,7 @@ class Network {
   // move bytes in the same way if possible.
   void set_measured(Collective collective, const Link& link, double hidden = 0);
   void set(Collective collective, const Fit& fit) { at(collective) = fit; }
-  // The latter alone, after set().
+  // What follows from set() for the kinds that are derived.
   void derive();
 
   // The link itself, for people: of the engine's all-reduce.

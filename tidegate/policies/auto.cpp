@@ -8,7 +8,7 @@
 // critical regimes and near the end. Of all candidates whose slowdown is tolerable, the one is
 // taken that needs the least time for what a dense step learns. Measured steps are held against the
 // model; what disappoints is left alone for a while (trials.h). Where more would be sent on a
-// faster link, a step is now and then (sounding.h).
+// faster link, one step in many has longer messages, to see whether it has become one (sounding.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -171,11 +171,14 @@ class Auto : public Policy {
       network_changes_ = now.network_changes;
     }
     if (!now.network || now.buckets.empty()) return;
-    if (plan_ && now.fresh && sounding_.was_in(now.statistics->step)) listen(now);
+    if (plan_ && now.fresh && now.statistics && sounding_.was_in(now.statistics->step)) {
+      listen(now);
+    }
     if (const auto why = due(now)) {
       decide_anew(now, *why);
     } else if (may_sound(now)) {
-      sounding_.begin(now.step);
+      const Outlook outlook = JobModel(now).uniform(choices_[sounding_.target().choice]);
+      sounding_.begin(now.step, {outlook.on_the_wire - outlook.sending, outlook.sending});
     }
   }
 
@@ -195,7 +198,8 @@ class Auto : public Policy {
   // gradients change fast at first, and then seldom.
   bool asks_for_low_rank_share() const override {
     if (!plan_ || present().method->level != Level::none) return false;
-    if (step_ <= plan_->since) return false;  // what waited goes out
+    if (step_ <= plan_->since) return false;    // what waited goes out
+    if (sounding_.was_in(step_)) return false;  // of which only the time counts
     const auto seen = book_.low_rank_seen();
     return !seen || step_ >= *seen + std::clamp(*seen, rules_.shortest_wait, rules_.longest_wait);
   }
@@ -379,8 +383,9 @@ class Auto : public Policy {
     // The highest ranks adapt soon.
     const bool regime_is_over =
         plan_->critical && !trend_.critical() && 2 * present().rank > kHighestRank;
+    const std::int64_t seen = std::max(looked_at_, sounding_.last());  // what waits is another then
     if (now.step < plan_->since + wait(too_much || regime_is_over) ||
-        now.step < looked_at_ + rules_.shortest_wait) {
+        now.step < seen + rules_.shortest_wait) {
       return std::nullopt;
     }
     const Inputs inputs = inputs_of(now);
@@ -439,16 +444,19 @@ class Auto : public Policy {
   // made for is the better choice then, it is taken up; what else it means for the network is seen
   // from the transfers that follow.
   void listen(const Situation& now) {
-    const JobModel model(now);
-    const Outlook sent = model.uniform(choices_[sounding_.sounded().choice]);
+    const std::size_t instead = sounding_.sounded().instead;
     double took = INFINITY;  // on the rank that waited least for others
-    for (const Record& record : now.statistics->ranks) took = std::min(took, record.wire_seconds);
-    const double waiting = (sent.on_the_wire - sent.sending).count();
-    const double sending = std::max(took - waiting, kWavers * waiting);
-    const double factor = sending / sent.sending.count();
-    Candidate there = candidate(sounding_.sounded().instead, now);
+    for (const Record& record : now.statistics->ranks) {
+      took = std::min(took, record.wire_of_buckets());
+    }
+    if (!(took > 0) || trials_.paused(instead, now.step)) return;
+    const auto [waiting, sending] = sounding_.expected();
+    const double factor =
+        std::max(took - waiting.count(), kWavers * waiting.count()) / sending.count();
+    Candidate there = candidate(instead, now);
     Candidate here = candidate(plan_->choice, now);
-    if (factor > kMuchLess || !tolerable(there)) return;
+    if (!(factor <= kMuchLess) || !tolerable(there)) return;
+    const JobModel model(now);
     there.curve = model.curve(*there.choice);
     here.curve = model.curve(*here.choice);
     const Seconds step = there.curve.at(factor);
@@ -456,10 +464,11 @@ class Auto : public Policy {
     if (there.weight * step >= here.weight * (1 - rules_.margin) * step_here) return;
     volumes_.count(now, choices_, whole_);
     adopt(now, model, {.best = there}, Why::sounding,
-          concat("a sounding shows that bytes take ", shown(factor), " of the time they did: ",
-                 describe(*there.choice), " takes ", milliseconds(step), " a step then, ",
-                 describe(*here.choice), " ", milliseconds(step_here)));
+          concat("a sounding shows that bytes take ", shown(factor),
+                 " of the time they did: ", describe(*there.choice), " takes ", milliseconds(step),
+                 " a step then, ", describe(*here.choice), " ", milliseconds(step_here)));
     plan_->expected = step;
+    sounding_.aim({});
   }
 
   // Whether another choice than the best one would be taken if the link were much faster, and the
@@ -481,11 +490,13 @@ class Auto : public Policy {
                                                     const JobModel& model) const {
     std::optional<Sounding::Target> best;
     for (std::size_t number = 0; number < choices_.size(); ++number) {
+      StepCurve curve = model.curve(choices_[number]);
+      if (curve.sending() < kSeen) continue;
+      const Seconds cost = std::max(curve.at(1) - usual, kLeastCost * usual);
+      if (!std::isfinite(cost.count()) || (best && cost >= best->cost)) continue;
       const Outlook outlook = model.uniform(choices_[number]);
-      const Seconds waiting = outlook.on_the_wire - outlook.sending;
-      if (outlook.sending < std::max(kSeen, kHeard * waiting)) continue;
-      const Seconds cost = std::max(outlook.step - usual, kLeastCost * usual);
-      if (!best || cost < best->cost) best = Sounding::Target{number, instead, cost};
+      const bool heard = outlook.sending >= kHeard * (outlook.on_the_wire - outlook.sending);
+      if (heard) best = Sounding::Target{number, instead, cost};
     }
     return best;
   }
@@ -789,6 +800,7 @@ class Auto : public Policy {
     const Seconds time = rules_.hidden * model.between_first_and_last();
     const bool firsts_hide = !send_no_more && model.all_but_last(whole_).at(1) <= time;
     adopt(now, model, {*best, firsts_hide}, Why::guard, explain(now, model, *best, Why::guard));
+    sounding_.aim({});
     plan_->expected = std::max(plan_->expected, best_step);
   }
 
@@ -820,7 +832,7 @@ class Auto : public Policy {
       case Why::guard:
         return concat("steps take ", milliseconds(Seconds(median(plan_->times))),
                       " instead of the ", milliseconds(plan_->expected), " expected: ");
-      case Why::sounding:  // says it itself
+      case Why::sounding:  // listen() says it
       case Why::review: break;
     }
     const Candidate here = candidate(plan_->choice, now);

@@ -13,8 +13,8 @@ constexpr const char* kTarget = "auto sounding target";
 
 void Sounding::remember(Notes& notes) const {
   const auto number = [](auto value) { return static_cast<double>(value); };
-  notes[kSounding] = {number(last_), number(sounded_.choice), number(sounded_.instead),
-                      number(changed_)};
+  notes[kSounding] = {number(last_),    number(sounded_.choice),   number(sounded_.instead),
+                      number(changed_), expected_.waiting.count(), expected_.sending.count()};
   if (target_) {
     notes[kTarget] = {number(target_->choice), number(target_->instead), target_->cost.count()};
   }
@@ -22,15 +22,16 @@ void Sounding::remember(Notes& notes) const {
 
 void Sounding::recall(const Notes& notes) {
   *this = Sounding(share_, share_after_change_);
-  for (const auto& row : rows_of(notes, kSounding, 4)) {
+  for (const auto& row : rows_of(notes, kSounding, 6)) {
     last_ = static_cast<std::int64_t>(row[0]);
     sounded_ = {.choice = static_cast<std::size_t>(row[1]),
                 .instead = static_cast<std::size_t>(row[2])};
     changed_ = static_cast<std::int64_t>(row[3]);
+    expected_ = {Seconds(row[4]), Seconds(row[5])};
   }
   for (const auto& row : rows_of(notes, kTarget, 3)) {
-    target_ = Target{static_cast<std::size_t>(row[0]), static_cast<std::size_t>(row[1]),
-                     Seconds(row[2])};
+    target_ =
+        Target{static_cast<std::size_t>(row[0]), static_cast<std::size_t>(row[1]), Seconds(row[2])};
   }
 }
 

@@ -40,13 +40,21 @@ class Sounding {
         changed_ > last_ ? static_cast<double>(step - changed_) * share_after_change_ : 0;
     return std::max(since_last, since_change) * each >= target_->cost;
   }
-  void begin(std::int64_t step) {
+  // What its messages should take, all of them one after another, before it is known what they do.
+  struct Expected {
+    Seconds waiting{0};
+    Seconds sending{0};
+  };
+  void begin(std::int64_t step, const Expected& expected) {
     last_ = step;
     sounded_ = *target_;
+    expected_ = expected;
   }
 
   bool was_in(std::int64_t step) const { return step > 0 && step == last_; }
+  const Target& target() const { return *target_; }
   const Target& sounded() const { return sounded_; }
+  const Expected& expected() const { return expected_; }
   std::int64_t last() const { return last_; }  // step in which it was; 0 = none was yet
 
   void remember(Notes& notes) const;
@@ -63,6 +71,7 @@ class Sounding {
   std::optional<Target> target_;
   std::int64_t last_ = 0;
   Target sounded_;  // by the last one
+  Expected expected_;
   std::int64_t changed_ = 0;  // step in which it was last noticed
 };
 

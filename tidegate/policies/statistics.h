@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -82,6 +83,11 @@ struct Record {
     compress_slots[slot] += static_cast<float>(seconds.compress);
     wire_slots[slot] += static_cast<float>(seconds.wire);
     decode_slots[slot] += static_cast<float>(seconds.decode);
+  }
+  // What all buckets spent on the wire, each for itself: never less than latencies and bytes of
+  // all.
+  double wire_of_buckets() const {
+    return std::accumulate(wire_slots.begin(), wire_slots.end(), 0.0);
   }
 };
 static_assert(std::is_trivially_copyable_v<Record> &&

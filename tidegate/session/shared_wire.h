@@ -3,8 +3,8 @@
 //
 // While two are on their way nobody sees whose bytes go by, and a short one that waits in line
 // behind a long one arrives as late as it does. Charged by order of arrival, 10 kB seemed to take
-// 22 ms and the 230 kB they shared the wire with 3. So whatever time goes by is divided among all
-// that are on their way, in the proportion of their bytes; but who was no longer on its way than it
+// 22 ms and the 230 kB they shared the wire with 3. So the time in which bytes go by is divided
+// among all that are on their way, in their proportion; but who was no longer on its way than it
 // should take has had the wire for itself.
 //
 // Latency keeps nobody else off the wire: as long as one should wait, it is charged all of the time
@@ -46,13 +46,13 @@ class SharedWire {
   void issue(Ticket ticket, const std::optional<Expected>& expected, std::int64_t now,
              bool in_steps = false) {
     divide_until(now);
-    Flight flight{.issued = now,
-                  .expected = std::max(kLeastSeconds, expected ? expected->seconds : 0),
-                  .waits_until = now + static_cast<std::int64_t>(
-                                           1e9 * (expected ? expected->waiting : 0)),
-                  .weight = std::max(1.0, expected ? expected->bytes : 0),
-                  .priced = expected.has_value(),
-                  .in_steps = in_steps};
+    Flight flight{
+        .issued = now,
+        .expected = std::max(kLeastSeconds, expected ? expected->seconds : 0),
+        .waits_until = now + static_cast<std::int64_t>(1e9 * (expected ? expected->waiting : 0)),
+        .weight = std::max(1.0, expected ? expected->bytes : 0),
+        .priced = expected.has_value(),
+        .in_steps = in_steps};
     for (auto& [other, beside] : on_wire_) {
       beside.known = beside.known && flight.priced;
       flight.known = flight.known && beside.priced;

@@ -63,6 +63,7 @@ struct SyntheticBucket {
   std::vector<PlannedRound> rounds;
   double bytes_sent = 0;
   CodecSeconds codec;
+  Seconds wire{0};  // of its rounds in this step
   Backlog backlog;
 
   Shape shape(int ranks) const { return {elements_of(layers), ranks, layers}; }
@@ -231,13 +232,15 @@ class Simulation {
   }
 
   BucketTiming send(std::int64_t step, std::size_t index, Seconds slowest) {
-    const SyntheticBucket& bucket = buckets_[index];
+    SyntheticBucket& bucket = buckets_[index];
+    bucket.wire = Seconds(0);
     BucketTiming timing{.ready = slowest * bucket.ready,
                         .compress = bucket.codec.compress,
                         .decode = bucket.codec.decode};
     for (std::size_t round = 0; round < bucket.rounds.size(); ++round) {
       const Ticket ticket{static_cast<int>(index), static_cast<int>(round + 1)};
       timing.rounds.push_back(transfer(step, ticket, bucket.rounds[round]));
+      bucket.wire += timing.rounds.back().total();
     }
     return timing;
   }
@@ -275,7 +278,9 @@ class Simulation {
     middle.magnitudes = synthetic_magnitudes(searched_elements_, searched_energy_);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const CodecSeconds& codec = buckets_[i].codec;
-      middle.add_bucket(i, {.compress = codec.compress.count(), .decode = codec.decode.count()});
+      middle.add_bucket(i, {.compress = codec.compress.count(),
+                            .wire = buckets_[i].wire.count(),
+                            .decode = codec.decode.count()});
     }
     learned_.transfers().fill(middle);
     Statistics statistics{.step = middle.step, .ranks = {}};
