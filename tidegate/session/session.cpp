@@ -19,8 +19,8 @@
 namespace tidegate {
 namespace {
 
-// What an exchange of records should take for its time to tell of the network even where ranks
-// wait for processors.
+// What a round should wait for its latency to be that of the network even where ranks wait for
+// processors.
 constexpr Seconds kFar{0.02};
 constexpr std::int64_t kNoticeable = 50'000;  // nanoseconds; a wait that is longer is one
 
@@ -250,12 +250,8 @@ void Session::complete(Ticket ticket, bool finite, double took) {
     const auto records = statistics_.complete();
     const bool repeated = records && records->took_before;
     if (records) {
-      // Where processors are short it waits for those that compute, more than for a network that
-      // is near.
       const Round round = records_round(needs_.sketches);
-      const Seconds known = price(round, learned_.network().network()).total();
-      const bool tells = settings_.processors == 0 || known >= kFar;
-      const double first = tells ? records->took_before.value_or(took) : kUnknown;
+      const double first = latency_of(round) ? records->took_before.value_or(took) : kUnknown;
       learned_.transfers().note(records->step, ticket, round, first);
     }
     if (!repeated) last_record_seconds_ = std::isfinite(took) ? took : on_wire;
@@ -283,9 +279,17 @@ void Session::complete(Ticket ticket, bool finite, double took) {
 
 std::optional<SharedWire::Expected> Session::expected(const Round& round) const {
   if (round.collective == Collective::foreign) return std::nullopt;
-  const Price known = price(round, learned_.network().network());
-  return SharedWire::Expected{known.total().count(), cost(round, extent()).bytes,
-                              known.waiting.count()};
+  return SharedWire::Expected{price(round, learned_.network().network()).total().count(),
+                              cost(round, extent()).bytes,
+                              latency_of(round).value_or(Seconds(0)).count()};
+}
+
+// Of the network; none = where processors are short, a round waits for ranks that compute more than
+// for a network that is near.
+std::optional<Seconds> Session::latency_of(const Round& round) const {
+  const Seconds waiting = price(round, learned_.network().network()).waiting;
+  if (settings_.processors > 0 && waiting < kFar) return std::nullopt;
+  return waiting;
 }
 
 std::vector<int> Session::take_finished() { return std::exchange(finished_, {}); }

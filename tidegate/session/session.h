@@ -201,6 +201,7 @@ class Session {
   void begin_step(std::int64_t when, const ReadyBucket& first);
   void finish_step();
   std::optional<SharedWire::Expected> expected(const Round& round) const;
+  std::optional<Seconds> latency_of(const Round& round) const;
   void tell_processor_time();
   void learn();
   void observe();
