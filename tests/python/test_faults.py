@@ -91,7 +91,8 @@ def test_a_failing_rank_is_reported_by_the_others(how, method):
         assert outcome.kind in ("peer", "timeout"), outcome
         assert outcome.exit_code == 3, outcome
         where = re.search(
-            rf"rank {rank} of 3 gave up in step {LAST_STEP}, (?:bucket \d|statistics round), round 1, "
+            rf"rank {rank} of 3 gave up in step {LAST_STEP}, "
+            r"(?:bucket \d|statistics round), round 1, "
             r"(all-reduce|all-gather|broadcast) of \d+ bytes.*, after ([\d.]+) s: ",
             outcome.text,
         )
