@@ -73,11 +73,13 @@ def compute_seconds(data: Data, steps: int) -> float:
     return train(model, optimizer, data, steps, False)
 
 
-def step_seconds(way: dict, data: Data, before: int, steps: int) -> tuple[float, float]:
+def step_seconds(
+    way: dict, data: Data, before: int, steps: int, keep_as: str | None
+) -> tuple[float, float]:
     """Of a step after so many, and as modelled while it ran (in the trace of rank 0; elsewhere
     0)."""
     with tempfile.TemporaryDirectory() as folder:
-        trace = f"{folder}/trace.jsonl"
+        trace = keep_as or f"{folder}/trace.jsonl"
         model, optimizer = job()
         handle = tidegate.attach(
             model, optimizer, timeout=120, trace=trace, horizon=before + steps, **way
@@ -122,6 +124,12 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=3)
     parser.add_argument("--auto-steps", type=int, default=150, help="to settle, and to measure")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument(
+        "--traces",
+        metavar="FOLDER",
+        help="keep every job's trace there: what is modelled can be read off it again, by a "
+        "version whose model has other constants",
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
@@ -155,7 +163,12 @@ def main() -> int:
                 if name == "auto"
                 else (SETTLED, arguments.steps)
             )
-            everyone = engine.gather_objects(step_seconds(way, data, before, steps))
+            keep_as = (
+                f"{arguments.traces}/{cycle}-{name.replace(' ', '_')}.jsonl"
+                if arguments.traces
+                else None
+            )
+            everyone = engine.gather_objects(step_seconds(way, data, before, steps, keep_as))
             seen[name]["measured"].append(statistics.median(each[0] for each in everyone))
             seen[name]["modelled"].append(everyone[0][1])
             if name in planned:

@@ -11,14 +11,10 @@ namespace tidegate {
 namespace {
 
 constexpr double kForwardShare = 1.0 / 3;
-// How far waiting and what exchanges compute come one after the other, where ranks share
-// processors: 0 = like two legs of a right angle, 2 = entirely. While one rank waits another
-// computes, but none can go on without the last.
-constexpr double kApart = 0.5;
 // What processors are busy with takes longer than all ranks together count: they do not end at the
-// same moment, and interrupts are nobody's.
-constexpr double kUneven = 1.1;
-// Both are fits, to exchanges of one model: docs/BENCHMARKS.md has their errors.
+// same moment, and interrupts are nobody's. A fit, to exchanges of one model: docs/BENCHMARKS.md
+// has its errors.
+constexpr double kUneven = 1.12;
 // Of ready times: more than anybody measures, and finite.
 constexpr double kMostFactor = 1e3;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
@@ -102,9 +98,9 @@ Seconds with_shared_processors(std::span<const BucketTiming> buckets, const Comp
   const Seconds waits = model_exchanges(buckets, computing.training, depth,
                                         {.with_codec = false, .ready_factor = factor})
                             .exposed;
-  const double a = kUneven * work.count();
-  const double b = waits.count();
-  return kUneven * computing.training + Seconds(std::sqrt(a * a + b * b + kApart * a * b));
+  // While one rank waits another computes, but none can go on without the last: like two legs of a
+  // right angle, neither one after the other nor one behind the other.
+  return kUneven * computing.training + Seconds(std::hypot(kUneven * work.count(), waits.count()));
 }
 
 }  // namespace
