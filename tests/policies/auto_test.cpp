@@ -417,6 +417,31 @@ TEST(Auto, GoesByWhatTheGradientTellsOfLowRankBeforeItTriesIt) {
 }
 
 // The records of the two steps after `since` that are told ten and eighteen steps after it.
+// As behind one large matrix over real sockets: what waits grows until all directions had a turn.
+TEST(Auto, DoesNotGoDownToALowerRankWhileResidualsStillFill) {
+  const auto lowest_in = [](const Layers& layers, std::int64_t steps) {
+    PretendedJob job("100mbit,1ms");
+    job.buckets = {layers};
+    const double full = 1600.0 / 8;
+    job.backlog = [&](const Choice& choice) {
+      if (choice.method->level != Level::rank) return as_measured(choice);
+      return 2 * as_measured(choice) * std::min(1.0, static_cast<double>(job.now()) / full);
+    };
+    const auto policy = sgd(without_soundings());
+    int lowest = 8;
+    for (std::int64_t i = 0; i < steps; ++i) {
+      const Choice choice = job.step(*policy).choices.back();
+      if (choice.method->level == Level::rank) lowest = std::min(lowest, choice.rank);
+    }
+    return lowest;
+  };
+  const Layers one = {{"large", 1600 * 1600, 1600}};
+  Layers many;
+  for (int i = 0; i < 100; ++i) many.push_back({"small" + std::to_string(i), 160 * 160, 160});
+  EXPECT_EQ(lowest_in(one, 200), 8);
+  EXPECT_LT(lowest_in(many, 200), 8) << "which would seem to be full after 20 steps";
+}
+
 TEST(Auto, LeavesARankWhenTwoRecordsSaySo) {
   for (const std::int64_t since : {0, 200}) {
     PretendedJob job("20mbit,1ms");

@@ -23,6 +23,7 @@
 #include "tidegate/policies/descent.h"
 #include "tidegate/policies/gradient_trend.h"
 #include "tidegate/policies/job_model.h"
+#include "tidegate/policies/low_rank_filling.h"
 #include "tidegate/policies/mean_backlog.h"
 #include "tidegate/policies/notes.h"
 #include "tidegate/policies/policy.h"
@@ -215,6 +216,7 @@ class Auto : public Policy {
     trend_.remember(notes);
     trials_.remember(notes);
     sounding_.remember(notes);
+    filling_.remember(notes);
     if (!plan_) return notes;
     const auto number = [](auto value) { return static_cast<double>(value); };
     notes[kPlan] = {number(plan_->choice),   number(plan_->whole_buckets),
@@ -238,6 +240,7 @@ class Auto : public Policy {
     trend_.recall(notes);
     trials_.recall(notes);
     sounding_.recall(notes);
+    filling_.recall(notes);
     if (sounding_.highest() >= choices_.size()) fail_to_recall(sounding_.highest());
     plan_.reset();
     network_changes_.reset();
@@ -520,12 +523,27 @@ class Auto : public Policy {
     return patience;
   }
 
+  // Behind a lower rank than the one in use, no less than what that one leads to expect when what
+  // waits behind it has filled up.
+  Expected expect(const Choice& choice, const Situation& now) const {
+    const Expected known = book_.expect(choice, now.step);
+    if (!plan_ || choice.method->level != Level::rank) return known;
+    if (present().method->level != Level::rank || choice.rank >= present().rank) return known;
+    const double here = book_.expect(present(), now.step).backlog;
+    const double growth = filling_.growth(now.buckets, present().rank, now.step);
+    const double lower =
+        std::pow(static_cast<double>(present().rank) / choice.rank, rules_.backlog.rank_power);
+    const double filled = here * growth * lower;
+    if (filled <= known.backlog) return known;
+    return {filled, "drawn from the rank in use"};
+  }
+
   // All but its curve.
   Candidate candidate(std::size_t number, const Situation& now) const {
     Candidate result{.number = number, .choice = &choices_[number]};
     const Method& method = *result.choice->method;
     if (method.error_feedback) {
-      const Expected expected = book_.expect(*result.choice, now.step);
+      const Expected expected = expect(*result.choice, now);
       const bool selects = method.level == Level::ratio;
       result.backlog = expected.backlog;
       result.how = expected.how;
@@ -744,6 +762,7 @@ class Auto : public Policy {
     }
     plan_->expected = outlook(model).step;
     plan_->reason = std::move(reason);
+    filling_.use(present().method->level == Level::rank, now.step);
     const bool the_same =
         before && before->choice == plan_->choice && before->whole_buckets == plan_->whole_buckets;
     // Behind error feedback records tell the energy of every rank's own gradient; of what is sent
@@ -850,6 +869,7 @@ class Auto : public Policy {
   GradientTrend trend_;
   Trials trials_;
   Sounding sounding_;
+  LowRankFilling filling_;
   std::optional<Plan> plan_;
   double backlog_ = 0;  // in the last record
   std::optional<std::int64_t> network_changes_;
