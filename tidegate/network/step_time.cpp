@@ -14,7 +14,7 @@ constexpr double kForwardShare = 1.0 / 3;
 // What processors are busy with takes longer than all ranks together count: they do not end at the
 // same moment, and interrupts are nobody's. A fit, to exchanges of one model: docs/BENCHMARKS.md
 // has its errors.
-constexpr double kUneven = 1.12;
+constexpr double kUneven = 1.1;
 // Of ready times: more than anybody measures, and finite.
 constexpr double kMostFactor = 1e3;
 constexpr Seconds kNever{std::numeric_limits<double>::infinity()};
