@@ -113,7 +113,7 @@ void bind_session(nb::module_& module) {
       .def_ro("text", &Issue::text);
 
   nb::class_<ModelledClock>(module, "ModelledClock", "See tidegate/session/modelled.h.")
-      .def(nb::init<double>(), "compress_factor"_a = 1.0)
+      .def(nb::init<double>(), "scale"_a = 1.0)
       .def_prop_ro("nanoseconds", &ModelledClock::now);
 
   nb::class_<Session>(module, "Session", "See tidegate/session/session.h.", nb::dynamic_attr())

@@ -2,13 +2,13 @@
 """The jobs that virtual clusters train, and the links they are on.
 
 Scale. The models have about 0.4 million parameters. Each stands for one of 25 million on the named
-link: with S = 25 million / parameters, bytes count S times (the rate is divided by S), and so does
-what compressing takes. Latency, computing and all seconds are those of the large job. Not the
+link: with S = 25 million / parameters, bytes count S times, and so does what compressing takes, but
+not the bytes of records. Latency, computing and all seconds are those of the large job. Not the
 other way round, because what is measured of a network has a time scale of its own: messages of
 a few milliseconds tell nothing of a rate. What this does not scale: low rank, which keeps a larger
-share of small matrices; the fixed part of what compressing takes, and the bytes of records, which
-count S times; and compressing itself, which is done by one thread of this CPU and in its caches,
-while 80 ms of computing for 25 million parameters would be a GPU's.
+share of small matrices; the fixed part of what compressing takes, which counts S times; and
+compressing itself, which is done by one thread of this CPU and in its caches, while 80 ms of
+computing for 25 million parameters would be a GPU's.
 
 The global batch is the same for any number of ranks, so that computing takes 80 ms with 4 ranks,
 20 with 16 and 5 with 64.
@@ -84,12 +84,6 @@ def segments(link: str, steps: int) -> Segments:
     return [tuple(segment) for segment in _core.find_link_schedule(link, steps).segments]
 
 
-def scaled(link: Segments, scale: float):
-    from tidegate import _core
-
-    return _core.LinkSchedule([(step, rate / scale, latency) for step, rate, latency in link])
-
-
 def all_segments(steps: int) -> list[tuple[float, float]]:
     """Every link that there is at some time on some named link: (bytes per second, latency)."""
     return sorted({tuple(s[1:]) for link in LINKS for s in segments(link, steps)})
@@ -133,15 +127,14 @@ def compute_seconds(ranks: int) -> float:
 
 
 def make_cluster(task, ranks: int, link: Segments, seed: int, steps: int, **options):
-    from tidegate import VirtualCluster
+    from tidegate import VirtualCluster, _core
 
-    scale = scale_of(task.model)
     return VirtualCluster(
         task,
         ranks,
-        scaled(link, scale),
+        _core.LinkSchedule(link),
         compute_seconds=compute_seconds(ranks),
-        compress_factor=scale,
+        scale=scale_of(task.model),
         seed=seed,
         horizon=steps,
         calibrate=True,

@@ -11,9 +11,10 @@ from .sockets import (
     changing_name,
     learning_name,
     policy_name,
+    timed_name,
 )
 from .sockets_changing import phases
-from .sockets_rows import LINK_NAMES, NAMES, TARGET, Row
+from .sockets_rows import LINK_NAMES, NAMES, TARGET, Row, seconds_after
 from .store import Store
 
 STYLES = {
@@ -29,11 +30,11 @@ def curve_plot(store: Store, rows: dict[str, Row | None], link: str) -> Plot:
         if row is None:
             continue
         name = learning_name(way, 0) if way in STATIC else policy_name(link, way, 0)
-        found = store.result(name)
+        found, timed = store.result(name), store.result(timed_name(link, way))
         if found is None:
             continue
         points = [
-            [steps * row.ms / 1e3 if way in STATIC else at, 100 * accuracy]
+            [seconds_after(timed, steps) if way in STATIC else at, 100 * accuracy]
             for steps, at, accuracy in found["curve"]
         ]
         kind = "policy" if way in POLICIES else "rival" if way in RIVALS else "static"

@@ -16,6 +16,7 @@ from .sockets import (
     check_name,
     learning_name,
     policy_name,
+    timed_name,
 )
 from .sockets_changing import changing_goal, changing_table, changing_words
 from .sockets_plots import curve_plot, reaction_plot
@@ -23,6 +24,7 @@ from .sockets_rows import (
     LINK_NAMES,
     NAMES,
     NEVER,
+    WARM_UP,
     Quality,
     Row,
     best_static,
@@ -36,6 +38,7 @@ from .sockets_rows import (
     results,
     rows_of,
     seconds,
+    seconds_after,
     spread,
     verdict,
 )
@@ -188,14 +191,14 @@ def choice_words(store: Store) -> str:
 
 
 def check_words(store: Store, rows: dict[str, Row | None]) -> str:
-    """Is steps x seconds what a run takes?"""
+    """Is what timed steps say what a run takes?"""
     way, link = CHECKED
     found, row = store.result(check_name()), rows[way]
     learned = store.result(learning_name(way, 0))
     if not (found and row and learned):
-        return f"A whole run on a shaped link, to hold it against steps x seconds: {MISSING}.\n"
+        return f"A whole run on a shaped link, to hold it against timed steps: {MISSING}.\n"
     real, (steps, _) = sum(found["step_ms"]) / 1e3, reached(learned)
-    combined = STEPS * row.ms / 1e3
+    combined = seconds_after(store.result(timed_name(link, way)), STEPS)
     there, then = reached(found)
     return (
         f"Is that what a whole run takes? {NAMES[way]} was also trained at {LINK_NAMES[link]}: "
@@ -234,8 +237,9 @@ def make_report(store: Store) -> Report:
         "clock, not evaluations and start-up. Medians over seeds, in brackets the smallest and the "
         "largest. Bytes are those that the interface counted, with all headers.\n",
         "**How static choices are timed.** What they learn does not depend on the link. They are "
-        f"trained once per seed on loopback; their time to 86 % is steps x median of {TIMED} timed "
-        "steps on each link. Policies are trained on each link, and their time is that of the "
+        f"trained once per seed on loopback; on every other link their first {WARM_UP} steps "
+        f"and {TIMED} more are timed, and their time to 86 % is that of the first and the mean of "
+        "the others for every step that follows. Policies are trained on each link, and their time is that of the "
         "clock. Policies other than `auto` have three seeds at 100 Mbit/s and one elsewhere; "
         "`accordion`, which does not look at the link, is trained at 100 Mbit/s only and timed "
         "elsewhere.\n",

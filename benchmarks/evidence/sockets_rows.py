@@ -85,16 +85,28 @@ def results(store: Store, names) -> list[dict]:
     return list(filter(None, map(store.result, names)))
 
 
+def seconds_after(timed: dict, steps: float) -> float:
+    """What so many steps take: the first as they were timed, the others like the mean of those that
+    followed, because a run is as long as the sum of its steps. (The first are not like the others:
+    PowerSGD of torch sends two whole gradients before it begins.)"""
+    if steps == NEVER:
+        return NEVER
+    first = sum(timed["step_ms"][:WARM_UP])
+    return (first + (steps - WARM_UP) * statistics.mean(counted(timed))) / 1e3
+
+
 def static_row(store: Store, link: str, way: str) -> Row | None:
-    """Of what does not look at the link: steps from where it was trained, x timed steps."""
+    """Of what does not look at the link: steps from where it was trained, and timed steps."""
     learned = results(store, [trained_name(way, seed) for seed in SEEDS])
-    on_loopback = way in STATIC and link == LOOPBACK  # where it was trained anyway
-    timed = learned if on_loopback else results(store, [timed_name(link, way)])
-    if not timed:
+    there = [reached(each) for each in learned]
+    steps = [each for each, _ in there]
+    if way in STATIC and link == LOOPBACK:  # where it was trained anyway
+        return row_of(way, link, learned, learned, steps, [after for _, after in there])
+    timed = store.result(timed_name(link, way))
+    if timed is None:
         return None
-    ms = statistics.median(ms for each in timed for ms in counted(each))
-    steps = [reached(each)[0] for each in learned]
-    return row_of(way, link, timed, learned, steps, [ms * each / 1e3 for each in steps])
+    after = [seconds_after(timed, each) for each in steps]
+    return row_of(way, link, [timed], learned, steps, after)
 
 
 def trained_name(way: str, seed: int) -> str:
@@ -105,15 +117,17 @@ def policy_row(store: Store, link: str, policy: str) -> Row | None:
     if not seeds_of(link, policy):
         return static_row(store, link, policy)
     found = results(store, [policy_name(link, policy, seed) for seed in seeds_of(link, policy)])
-    if not found:
-        return None
     there = [reached(each) for each in found]
     return row_of(
         policy, link, found, found, [steps for steps, _ in there], [after for _, after in there]
     )
 
 
-def row_of(way: str, link: str, timed: list, learned: list, steps: list, seconds: list) -> Row:
+def row_of(
+    way: str, link: str, timed: list, learned: list, steps: list, seconds: list
+) -> Row | None:
+    if not timed:
+        return None
     times = [ms for each in timed for ms in counted(each)]
     return Row(
         way,

@@ -327,7 +327,7 @@ count S times; latency and computing are those of the large job. Computing takes
 numbers of ranks, so it is 20 ms with 16 and 5 ms with 64. What is not scaled, and speaks against
 compression here: compressing is done by one thread of a CPU, where such computing would be a
 GPU's, its fixed costs count S times, and low rank keeps a larger share of small matrices. Records
-of policies count S times too, so that they come seldom. C1 and
+of policies, which do not grow with a model, are not scaled. C1 and
 C2 are stretched over the steps of a run, about 35 times shorter than in their paper, so that a
 policy has few steps to notice a change.
 

@@ -74,8 +74,9 @@ class VirtualCluster:
     link             "100mbit,2ms", or a schedule (tidegate simulate --link-schedule)
     compute_seconds  what forward and backward of one worker's batch take; measured if not given,
                      which no two runs do alike
-    compress_factor  what compressing and decoding take, times this: for a small model that stands
-                     for a large one, on a link whose rate is divided by as much
+    scale            the model stands for one so many times as large: its bytes, and what
+                     compressing and decoding take, count so many times; records of policies, which
+                     do not grow with a model, once
     calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step
@@ -102,7 +103,7 @@ class VirtualCluster:
         bucket_mb: float | None = None,
         buckets: bucket_table.Table | None = None,
         compute_seconds: float | None = None,
-        compress_factor: float = 1.0,
+        scale: float = 1.0,
         seed: int = 0,
         check: bool = False,
         calibrate: bool | None = None,
@@ -110,14 +111,17 @@ class VirtualCluster:
     ) -> None:
         if not isinstance(ranks, int) or ranks < 1:
             raise Error("config", f"ranks {ranks!r}: must be a whole number, 1 or more")
+        # Of modelled time: this process's own would make runs differ.
+        self._clock = _core.ModelledClock(scale)
         schedule = _core.LinkSchedule(link) if link and isinstance(link, str) else link
+        if schedule and scale != 1:  # bytes are counted where they are priced
+            parts = [(step, rate / scale, latency) for step, rate, latency in schedule.segments]
+            schedule = _core.LinkSchedule(parts)
         if compute_seconds is not None and not 0 <= compute_seconds < math.inf:
             raise Error("config", f"compute_seconds {compute_seconds}: must be a number, 0 or more")
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed, self.task.optimizer, horizon)
-        # Of modelled time: this process's own would make runs differ.
-        self._clock = _core.ModelledClock(compress_factor)
         self._sessions = [
             _core.Session(
                 worker,
@@ -143,7 +147,7 @@ class VirtualCluster:
         self._calibrates = self._sessions[0].reacts() if calibrate is None else calibrate
         self._calibrate(0)
         if self._sessions[0].needs_speeds():
-            speeds = [[compress_factor * s for s in each] for each in measured_speeds()]
+            speeds = [[scale * s for s in each] for each in measured_speeds()]
             for session in self._sessions:
                 session.set_speeds(speeds)
         self.losses: list[float] = []  # of every step, the mean over workers
@@ -161,7 +165,7 @@ class VirtualCluster:
         )
         self._batches = WorkerBatches(self.task.batches, ranks, seed)
         self._given_compute = compute_seconds
-        self._compress_factor = compress_factor
+        self._given_link, self._scale = link, scale
         self._computed: list[float] = []  # seconds of one worker, step by step
         self._modelled: list[tuple] = []  # seconds of each step: in all, exposed, on the wire
         self._counts = snapshots.Counts(self._sessions)
@@ -318,14 +322,14 @@ class VirtualCluster:
         return VirtualCluster(
             self.task,
             self.ranks,
-            self._schedule or "",
+            self._given_link,
             policy=policy,
             exclude=self._exclude,
             trace=trace,
             hosts=self._given_hosts,
             buckets=self._table,
             compute_seconds=self._given_compute,
-            compress_factor=self._compress_factor,
+            scale=self._scale,
             seed=self._seed,
         )
 

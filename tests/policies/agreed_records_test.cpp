@@ -67,6 +67,19 @@ TEST(PeriodAfter, GoesByTheBytesOfRecords) {
   EXPECT_EQ(period_after(statistics_of({record, record})), 2) << "1 ms of 100";
 }
 
+TEST(PeriodAfter, GoesByFewerBytesWhereAJobStandsForALargerOne) {
+  const Record record{.step_seconds = 0.1,
+                      .wire_seconds = 0.05,
+                      .record_seconds = 0.09,
+                      .bytes_sent = static_cast<double>(records_round().bytes),
+                      .compressed = 1};
+  const Statistics statistics = statistics_of({record, record});
+  EXPECT_EQ(period_after(statistics), 100);
+  EXPECT_EQ(period_after(statistics, kDensePeriod, kLongestPeriod, kMostUrgent, /*scale=*/10), 11)
+      << "of which there is no part of a byte";
+  EXPECT_EQ(records_round(false, 1e9).bytes, 1) << "never none";
+}
+
 TEST(PeriodAfter, IsLongerWithSketches) {
   Record record{.step_seconds = 0.1, .record_seconds = 0.01, .compressed = 1};
   EXPECT_EQ(period_after(statistics_of({record})), 1);

@@ -520,6 +520,26 @@ TEST(Auto, EnduresWhatIsInUseALittleLonger) {
   }
 }
 
+// What waits stays the same, and the gradients of two records in turn are small.
+TEST(Auto, StaysAtARankWhenGradientsAreSmallForAWhile) {
+  PretendedJob job("20mbit,1ms");
+  const std::int64_t small_from = 500;
+  const auto small = [&](std::int64_t step) { return step >= small_from && step < small_from + 8; };
+  job.gradient_energy = [&](std::int64_t step) { return small(step) ? 0.2 : 1.0; };
+  const auto policy = sgd(without_soundings());
+  job.backlog = as_measured;
+  const int rank = job.run(*policy, small_from).choices.back().rank;
+  ASSERT_GT(rank, 0);
+  ASSERT_LT(rank, 8);
+  job.backlog = [&](const Choice& choice) {
+    return as_measured(choice) / job.gradient_energy(job.now());
+  };
+  for (int i = 0; i < 60; ++i) {
+    const PretendedJob::Step step = job.step(*policy);
+    EXPECT_EQ(step.choices.back().rank, rank) << i << ": " << step.reason;
+  }
+}
+
 // At the start, with records as rare as between many ranks.
 TEST(Auto, LeavesARankForOneRecordInACriticalRegime) {
   for (const double backlog : {1.28, 0.3}) {  // an LSTM of 16 ranks; a CNN

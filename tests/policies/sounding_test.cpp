@@ -24,8 +24,22 @@ TEST(Sounding, TakesNoMoreThanItsShareOfTheTime) {
   sounding.aim(kTarget);
   EXPECT_NEAR(when(sounding, 1), 1000, 1);  // 100 s, of which 1 s is the hundredth part
   EXPECT_NEAR(when(sounding, 1, Seconds(1)), 100, 1);
-  sounding.begin(1000, kExpected);
-  EXPECT_NEAR(when(sounding, 1001), 2000, 1);
+}
+
+TEST(Sounding, ComesLaterAfterEveryOneThatWasInVain) {
+  Sounding sounding(0.01, 0.1);
+  sounding.aim(kTarget);
+  std::int64_t last = 0;
+  for (const std::int64_t pause : {1000, 2000, 3000, 4000, 4000}) {
+    const std::int64_t next = when(sounding, last + 1);
+    EXPECT_NEAR(next, last + pause, 1);
+    sounding.begin(next, kExpected);
+    last = next;
+  }
+  sounding.found();
+  EXPECT_EQ(when(sounding, last + 1), -1) << "there is nothing to look for any more";
+  sounding.aim(kTarget);
+  EXPECT_NEAR(when(sounding, last + 1), last + 1000, 1);
 }
 
 TEST(Sounding, IsDueSoonerOnceTheNetworkHasChanged) {
@@ -35,7 +49,7 @@ TEST(Sounding, IsDueSoonerOnceTheNetworkHasChanged) {
   sounding.network_changed(1200);
   EXPECT_NEAR(when(sounding, 1201), 1300, 1);
   sounding.begin(1300, kExpected);
-  EXPECT_NEAR(when(sounding, 1301), 2300, 1) << "once";
+  EXPECT_NEAR(when(sounding, 1301), 3300, 1) << "once";
 }
 
 TEST(Sounding, KnowsWhenItWasAndByWhat) {
@@ -54,13 +68,13 @@ TEST(Sounding, KnowsWhenItWasAndByWhat) {
 TEST(Sounding, GoesOnFromItsNotes) {
   Sounding sounding(0.01, 0.1);
   sounding.aim(kTarget);
+  sounding.network_changed(900);
   sounding.begin(1000, kExpected);
-  sounding.network_changed(1200);
   Notes notes;
   sounding.remember(notes);
   Sounding resumed(0.01, 0.1);
   resumed.recall(notes);
-  EXPECT_EQ(when(resumed, 1201), when(sounding, 1201));
+  EXPECT_EQ(when(resumed, 1001), when(sounding, 1001));
   EXPECT_TRUE(resumed.was_in(1000));
   EXPECT_EQ(resumed.sounded().choice, 3u);
   EXPECT_EQ(resumed.expected().waiting, kExpected.waiting);

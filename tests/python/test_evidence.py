@@ -299,9 +299,8 @@ def test_a_small_model_stands_for_a_large_one_by_its_bytes_and_its_compressing(m
     )
     model = torch.nn.Linear(99, 25, bias=True)
     jobs.make_cluster(SimpleNamespace(model=model), 16, [(0, 1e9, 1e-3)], 0, 10)
-    scale = jobs.STANDS_FOR / 2500
-    assert made["compress_factor"] == scale and made["compute_seconds"] == 0.02
-    assert [tuple(each) for each in made["link"].segments] == [(0, 1e9 / scale, 1e-3)]
+    assert made["scale"] == jobs.STANDS_FOR / 2500 and made["compute_seconds"] == 0.02
+    assert [tuple(each) for each in made["link"].segments] == [(0, 1e9, 1e-3)]
 
 
 def test_static_choices_pay_for_what_takes_longer_in_a_training():

@@ -46,7 +46,7 @@ def whole_run(ms: float = 100.0, reached_at: int | None = 200, final: float = 0.
 
 
 def timed(ms: float) -> dict:
-    # The warm-up is ten times slower and must not count.
+    # The first ones are ten times as slow, and count as such.
     return {**whole_run(), "curve": [], "step_ms": [10 * ms] * 5 + [ms] * sockets.TIMED}
 
 
@@ -68,9 +68,16 @@ def test_a_static_choice_takes_its_steps_from_loopback_and_its_time_from_the_lin
     row = rows.static_row(store, "100mbit", "int4")
     assert row.ms == 400.0
     assert row.steps == [200, 250, 300]
-    assert row.seconds == [80.0, 100.0, 120.0]
-    assert row.to_target == 100.0
+    assert row.seconds == pytest.approx([98.0, 118.0, 138.0])
+    assert row.to_target == pytest.approx(118.0)
     assert rows.static_row(store, "loopback", "int4").ms == 50.0
+    assert rows.static_row(store, "loopback", "int4").seconds == [10.0, 12.5, 15.0]
+
+
+def test_a_run_is_as_long_as_the_sum_of_its_steps():
+    uneven = {"step_ms": [1000.0] * 5 + [100.0, 100.0, 400.0]}
+    assert rows.seconds_after(uneven, 105) == pytest.approx(5 + 100 * 0.2)
+    assert rows.seconds_after(uneven, rows.NEVER) == rows.NEVER
 
 
 def test_a_policy_takes_its_time_from_its_own_clock(store):

@@ -77,26 +77,29 @@ def test_compute_time_is_given_or_measured_and_part_of_the_modelled_time():
     assert tidegate.VirtualCluster(make_task(), 2, method="bf16").run(1).modelled_seconds is None
 
 
-def test_compressing_counts_as_often_as_it_is_told():
-    def made(factor):
+def test_a_model_stands_for_one_so_many_times_as_large():
+    def made(link, scale):
         return tidegate.VirtualCluster(
-            make_task(), 2, "1gbit,1ms", method="int8", compute_seconds=0.5, compress_factor=factor
+            make_task(), 2, link, method="int8", compute_seconds=0.5, scale=scale
         )
 
-    without, cluster = made(0.0).run(4), made(1e6)
-    much = cluster.run(4)
-    assert much.modelled_seconds > without.modelled_seconds + 4
-    assert cluster.alike("fixed:method=int8").run(1).modelled_seconds > 1
-    assert much.modelled_wire_seconds == pytest.approx(without.modelled_wire_seconds)
+    small, cluster = made("1mbit,1ms", 1).run(4), made("1gbit,1ms", 1000)
+    large = cluster.run(4)
+    assert large.modelled_wire_seconds == pytest.approx(small.modelled_wire_seconds)
+    assert large.bytes_sent == small.bytes_sent  # what the model here has sent
+    assert large.modelled_seconds > small.modelled_seconds  # compressing counts as often
+    once_more = cluster.alike("fixed:method=int8").run(4)
+    assert once_more.modelled_wire_seconds == pytest.approx(large.modelled_wire_seconds)
 
 
-def test_a_policy_reckons_with_what_compressing_takes_times_the_factor():
-    def chosen(factor):
-        options = {"policy": "auto", "compute_seconds": 0.05, "compress_factor": factor}
-        return set(tidegate.VirtualCluster(make_task(), 2, "1mbit,1ms", **options).run(8).choices)
+def test_a_policy_reckons_with_what_compressing_takes_times_the_scale():
+    def chosen(link, scale):
+        options = {"policy": "auto", "compute_seconds": 0.05, "scale": scale}
+        return set(tidegate.VirtualCluster(make_task(), 2, link, **options).run(8).choices)
 
-    assert all("by engine" in choice and "dense" in choice for choice in chosen(1e6))
-    assert not any("dense" in choice for choice in chosen(0.0))
+    many = 1e6
+    assert all("by engine" in c and "dense" in c for c in chosen(f"{many:.0f}mbit,1ms", many))
+    assert not any("dense" in choice for choice in chosen("1mbit,1ms", 1))
 
 
 def test_sessions_live_in_modelled_time():
@@ -245,8 +248,8 @@ def test_evaluation_leaves_frozen_layers_as_they_were():
         ({"task": lambda: 3}, "returned int"),
         ({"compute_seconds": -1.0}, "compute_seconds -1.0"),
         ({"compute_seconds": float("nan")}, "compute_seconds nan"),
-        ({"compress_factor": -1.0}, "compress_factor -1: must be from 0"),
-        ({"compress_factor": float("nan")}, "compress_factor nan"),
+        ({"scale": -1.0}, "scale -1: must be above 0"),
+        ({"scale": float("nan")}, "scale nan"),
         ({"buckets": [["0.weight"]]}, "every trained parameter once"),
     ],
 )

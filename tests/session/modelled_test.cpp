@@ -16,8 +16,8 @@ constexpr std::size_t kElements[] = {30000, 10000};
 
 class Modelled {
  public:
-  explicit Modelled(Settings settings, double compress_factor = 1)
-      : clock_(std::make_shared<ModelledClock>(compress_factor)) {
+  explicit Modelled(Settings settings, double scale = 1)
+      : clock_(std::make_shared<ModelledClock>(scale)) {
     ModelledClock::give(clock_, settings);
     std::vector<Session*> pointers;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -76,20 +76,36 @@ TEST(ModelledJob, TakesWhatTheModelOfAStepSays) {
 // A small model that stands for a large one.
 TEST(ModelledJob, CountsWhatCompressingTakesAsManyTimesAsItIsTold) {
   const Network network(kRanks, parse_link("100mbit,2ms"));
-  const auto step = [&](double compress_factor) {
-    Modelled modelled(fixed("int8"), compress_factor);
+  const auto step = [&](double scale) {
+    Modelled modelled(fixed("int8"), scale);
     const std::int64_t began = modelled.now();
     const double total = modelled.step(network, Seconds(0.03)).total.count();
     EXPECT_LT(static_cast<double>(modelled.now() - began) * 1e-9, 0.2)
         << "their clock leaves it out";
     return total;
   };
-  const double without = step(0);
+  const double without = step(1);
   EXPECT_LT(without, 0.2);
   EXPECT_GT(step(1e6), without + 1) << "a microsecond at least, for 40000 elements";
-  for (const double wrong : {-1.0, 1e7, std::nan("")}) {
-    EXPECT_TRUE(fails(Fault::config, [&] { ModelledClock clock(wrong); }, {"compress_factor"}));
+  for (const double wrong : {-1.0, 0.0, 1e7, std::nan("")}) {
+    EXPECT_TRUE(fails(Fault::config, [&] { ModelledClock clock(wrong); }, {"scale"}));
   }
+}
+
+TEST(ModelledJob, CountsRecordsOnceWhereAModelStandsForALargerOne) {
+  const double scale = 1000;
+  const Network network(kRanks, parse_link("100kbit,2ms"));
+  const auto took = [&](double scale) {
+    Modelled modelled(fixed("topk", "0.01"), scale);
+    for (int i = 0; i < 3; ++i) modelled.step(network, Seconds(0.03));
+    return modelled.session().last_step().record.record_seconds;
+  };
+  const auto priced = [&](double scale) {
+    return price(records_round(false, scale), network).total().count();
+  };
+  EXPECT_DOUBLE_EQ(took(1), priced(1));
+  EXPECT_DOUBLE_EQ(took(scale), priced(scale));
+  EXPECT_GT(priced(1), 10 * priced(scale));
 }
 
 TEST(ModelledJob, TeachesItsSessionsTheNetworkAndTheStep) {

@@ -19,15 +19,18 @@ double least_on_the_wire(const Statistics& statistics) {
 
 }  // namespace
 
-Round records_round(bool sketches) {
-  return {Collective::all_gather, wire::slot_bytes(record_bytes(sketches))};
+Round records_round(bool sketches, double scale) {
+  const auto bytes = static_cast<double>(wire::slot_bytes(record_bytes(sketches)));
+  return {Collective::all_gather, static_cast<std::size_t>(std::ceil(bytes / scale))};
 }
 
-AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period, bool at_any_cost)
+AgreedRecords::AgreedRecords(bool reacts, std::int64_t longest_period, bool at_any_cost,
+                             double scale)
     : reacts_(reacts),
       dense_period_(reacts ? kWatchedPeriod : kDensePeriod),
       longest_period_(longest_period),
-      at_any_cost_(at_any_cost) {}
+      at_any_cost_(at_any_cost),
+      scale_(scale) {}
 
 void AgreedRecords::contributed(std::int64_t step) {
   // Until its outcome is known (two steps from now) every step would be due; one is enough.
@@ -43,10 +46,10 @@ const Statistics* AgreedRecords::begin_step(std::int64_t step) {
     arrived_.pop_front();
     // By the step alone, so that a job that is resumed has the records of one that never stopped.
     const bool starting = reacts_ && !at_any_cost_ && agreed_.step < kStartingSteps;
-    std::int64_t period =
-        starting ? period_after(agreed_, dense_period_, kLongestPeriodAtStart, kMostUrgentAtStart)
-                 : period_after(agreed_, dense_period_, longest_period_,
-                                at_any_cost_ ? INFINITY : kMostUrgent);
+    std::int64_t period = starting ? period_after(agreed_, dense_period_, kLongestPeriodAtStart,
+                                                  kMostUrgentAtStart, scale_)
+                                   : period_after(agreed_, dense_period_, longest_period_,
+                                                  at_any_cost_ ? INFINITY : kMostUrgent, scale_);
     // The first steps of a job are unlike others: reports should not go by them for long. (Who
     // reacts has records often enough.)
     if (!reacts_) {
@@ -73,13 +76,13 @@ void AgreedRecords::resume(std::optional<Statistics> agreed, std::int64_t next_d
 }
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period,
-                          std::int64_t longest_period, double most_urgent) {
+                          std::int64_t longest_period, double most_urgent, double scale) {
   double round = 0;
   double step = 0;
   bool compressed = false;
   bool sudden = false;
   const bool sketched = statistics.ranks.front().sketched != 0;
-  const Round records = records_round(sketched);
+  const Round records = records_round(sketched, scale);
   const double bytes =
       static_cast<double>(records.bytes) * static_cast<double>(statistics.ranks.size() - 1);
   for (const Record& record : statistics.ranks) {

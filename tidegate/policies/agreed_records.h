@@ -15,8 +15,9 @@ namespace tidegate {
 // Where a round of records stands among the buckets: in tickets, messages and error texts.
 inline constexpr int kStatisticsBucket = -1;
 
-// What it asks for, for whoever prices it.
-Round records_round(bool sketches = false);
+// What it asks for, for whoever prices it. Where a job stands for one `scale` times as large, whose
+// links are as many times as fast, records are as small as they are: there, so many times smaller.
+Round records_round(bool sketches = false, double scale = 1);
 
 // Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the
 // steps between, and nothing depends on it while everything is dense.
@@ -47,7 +48,7 @@ class AgreedRecords {
  public:
   // reacts = the policy acts on what it sees, so records must not be rare.
   explicit AgreedRecords(bool reacts, std::int64_t longest_period = kLongestPeriod,
-                         bool at_any_cost = false);
+                         bool at_any_cost = false, double scale = 1);
 
   // From now on somebody acts on what they say.
   void watch() { dense_period_ = kWatchedPeriod; }
@@ -74,6 +75,7 @@ class AgreedRecords {
   std::int64_t dense_period_;
   const std::int64_t longest_period_;
   const bool at_any_cost_;
+  const double scale_;
   std::deque<Statistics> arrived_;  // not yet old enough to be used
   Statistics agreed_;
   std::int64_t next_due_ = 0;
@@ -82,6 +84,6 @@ class AgreedRecords {
 
 std::int64_t period_after(const Statistics& statistics, std::int64_t dense_period = kDensePeriod,
                           std::int64_t longest_period = kLongestPeriod,
-                          double most_urgent = kMostUrgent);
+                          double most_urgent = kMostUrgent, double scale = 1);
 
 }  // namespace tidegate

@@ -130,11 +130,12 @@ struct Plan {
   Seconds expected{0};
   bool timed = false;  // the job's own times were known when it was made
   std::int64_t since = 0;
-  bool critical = false;         // the regime was, when it was made or last kept
-  std::size_t buckets = 0;       // it was made for
-  std::vector<double> times;     // of its steps
-  std::vector<double> wires;     // seconds for which they were on the wire
-  std::vector<double> backlogs;  // behind it
+  bool critical = false;          // the regime was, when it was made or last kept
+  std::size_t buckets = 0;        // it was made for
+  std::vector<double> times;      // of its steps
+  std::vector<double> wires;      // seconds for which they were on the wire
+  std::vector<double> gradients;  // energies
+  std::vector<double> backlogs;   // behind it
   std::string reason;
 };
 
@@ -228,6 +229,7 @@ class Auto : public Policy {
     notes[kTimes] = plan_->times;
     notes[kWires] = plan_->wires;
     notes[kBacklogs] = plan_->backlogs;
+    notes[kGradients] = plan_->gradients;
     if (reviewed_) notes[kReviewed].assign(reviewed_->begin(), reviewed_->end());
     for (auto& [key, values] : notes) {
       for (double& value : values) value = std::min(value, kLargestNote);
@@ -263,6 +265,7 @@ class Auto : public Policy {
       for (const auto& row : rows_of(notes, kTimes, 1)) plan_->times.push_back(row[0]);
       for (const auto& row : rows_of(notes, kWires, 1)) plan_->wires.push_back(row[0]);
       for (const auto& row : rows_of(notes, kBacklogs, 1)) plan_->backlogs.push_back(row[0]);
+      for (const auto& row : rows_of(notes, kGradients, 1)) plan_->gradients.push_back(row[0]);
     }
     for (const auto& row : rows_of(notes, kNetworkChanges, 1)) {
       network_changes_ = static_cast<std::int64_t>(row[0]);
@@ -278,6 +281,7 @@ class Auto : public Policy {
   static constexpr const char* kTimes = "auto times";
   static constexpr const char* kWires = "auto wires";
   static constexpr const char* kBacklogs = "auto backlogs";
+  static constexpr const char* kGradients = "auto gradients";
   static constexpr const char* kReviewed = "auto reviewed";
   static constexpr const char* kNetworkChanges = "auto network changes";
 
@@ -319,7 +323,10 @@ class Auto : public Policy {
     if (!(gradient > 0) || !std::isfinite(backlog)) return;
     backlog_ = backlog;
     if (plan_ && present().method->level == Level::rank) {
-      if (const auto of_mean = mean_backlog(statistics)) backlog_ = *of_mean;
+      if (const auto of_mean = mean_backlog(statistics)) {
+        backlog_ = *of_mean;
+        gradient = mean_energy(statistics, &Record::gradient_sketch);
+      }
     }
     if (magnitudes.elements() > 0 && (backlog_ < rules_.clean || !book_.gradient_known())) {
       book_.set_gradient(magnitudes);
@@ -330,6 +337,7 @@ class Auto : public Policy {
     if (statistics.step <= since + 1) return;
     if (took > 0 && std::isfinite(took)) note_time(took);
     if (std::isfinite(on_the_wire)) add_recent(plan_->wires, on_the_wire);
+    add_recent(plan_->gradients, gradient);
     if (statistics.step >= since + rules_.shortest_wait) note_backlog(statistics.step);
   }
 
@@ -348,7 +356,7 @@ class Auto : public Policy {
   // Where some buckets go whole, nobody knows how much of the gradient the others hold.
   void note_backlog(std::int64_t step) {
     if (!present().method->error_feedback || plan_->whole_buckets > 0) return;
-    add_recent(plan_->backlogs, backlog_);
+    add_recent(plan_->backlogs, in_usual_gradients());
     const std::vector<double>& seen = plan_->backlogs;
     if (seen.size() >= rules_.enough_backlogs) {
       book_.note(present(), believed(seen), step);
@@ -357,6 +365,15 @@ class Auto : public Policy {
       book_.note(present(), seen.back() / 2, step);
     }
   }
+  // What waits changes slowly, and the energy of one step's gradient is often half that of the
+  // steps before and after: then the backlog would seem to be twice what it is. In critical regimes
+  // gradients really change, and what happens must be seen soon.
+  double in_usual_gradients() const {
+    if (trend_.critical()) return backlog_;
+    const double usual = std::max(plan_->gradients.back(), median(plan_->gradients));
+    return backlog_ * plan_->gradients.back() / usual;
+  }
+
   // The median; or what the last two records agree upon, if that is more: while residuals fill up
   // a median is late, and learning suffers meanwhile. One alone may be a small gradient; in
   // critical regimes it counts by half.
@@ -386,7 +403,8 @@ class Auto : public Policy {
     // The highest ranks adapt soon.
     const bool regime_is_over =
         plan_->critical && !trend_.critical() && 2 * present().rank > kHighestRank;
-    const std::int64_t seen = std::max(looked_at_, sounding_.last());  // what waits is another then
+    // After a sounding what waits is another. What was looked at before too much waited is not.
+    const std::int64_t seen = std::max(too_much ? 0 : looked_at_, sounding_.last());
     if (now.step < plan_->since + wait(too_much || regime_is_over) ||
         now.step < seen + rules_.shortest_wait) {
       return std::nullopt;
@@ -471,7 +489,7 @@ class Auto : public Policy {
                  " of the time they did: ", describe(*there.choice), " takes ", milliseconds(step),
                  " a step then, ", describe(*here.choice), " ", milliseconds(step_here)));
     plan_->expected = step;
-    sounding_.aim({});
+    sounding_.found();
   }
 
   // Whether another choice than the best one would be taken if the link were much faster, and the
@@ -771,7 +789,10 @@ class Auto : public Policy {
                             choices_[before->choice].method->error_feedback &&
                             present().method->error_feedback;
     if (!the_same && !comparable) trend_.start_anew(now.step);
-    if (the_same && why != Why::network) plan_->backlogs = before->backlogs;
+    if (the_same && why != Why::network) {
+      plan_->backlogs = before->backlogs;
+      plan_->gradients = before->gradients;
+    }
     // To know the job's times changes nothing about what was seen since then.
     if (the_same && why == Why::times) {
       plan_->since = before->since;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr const char* kSounding = "auto sounding";
 constexpr const char* kTarget = "auto sounding target";
+constexpr const char* kInVain = "auto soundings in vain";
 
 }  // namespace
 
@@ -15,6 +16,7 @@ void Sounding::remember(Notes& notes) const {
   const auto number = [](auto value) { return static_cast<double>(value); };
   notes[kSounding] = {number(last_),    number(sounded_.choice),   number(sounded_.instead),
                       number(changed_), expected_.waiting.count(), expected_.sending.count()};
+  notes[kInVain] = {in_vain_};
   if (target_) {
     notes[kTarget] = {number(target_->choice), number(target_->instead), target_->cost.count()};
   }
@@ -29,6 +31,7 @@ void Sounding::recall(const Notes& notes) {
     changed_ = static_cast<std::int64_t>(row[3]);
     expected_ = {Seconds(row[4]), Seconds(row[5])};
   }
+  for (const auto& row : rows_of(notes, kInVain, 1)) in_vain_ = row[0];
   for (const auto& row : rows_of(notes, kTarget, 3)) {
     target_ =
         Target{static_cast<std::size_t>(row[0]), static_cast<std::size_t>(row[1]), Seconds(row[2])};

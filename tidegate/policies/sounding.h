@@ -30,12 +30,16 @@ class Sounding {
       : share_(share), share_after_change_(share_after_change) {}
 
   void aim(const std::optional<Target>& target) { target_ = target; }
-  void network_changed(std::int64_t step) { changed_ = step; }
+  void network_changed(std::int64_t step) {
+    changed_ = step;
+    in_vain_ = 0;
+  }
 
   // In steps that take this long.
   bool due(std::int64_t step, Seconds each) const {
     if (!target_) return false;
-    const double since_last = static_cast<double>(step - last_) * share_;
+    const double turns = std::min(1 + in_vain_, kMostTurns);
+    const double since_last = static_cast<double>(step - last_) * share_ / turns;
     const double since_change =
         changed_ > last_ ? static_cast<double>(step - changed_) * share_after_change_ : 0;
     return std::max(since_last, since_change) * each >= target_->cost;
@@ -49,6 +53,12 @@ class Sounding {
     last_ = step;
     sounded_ = *target_;
     expected_ = expected;
+    in_vain_ += 1;
+  }
+  // The last one was not in vain; what to do next is for the next comparison to say.
+  void found() {
+    in_vain_ = 0;
+    target_.reset();
   }
 
   bool was_in(std::int64_t step) const { return step > 0 && step == last_; }
@@ -66,6 +76,10 @@ class Sounding {
   }
 
  private:
+  // On a link that does not change each one is in vain, and after every one the next comes later,
+  // until they take so many times less of the time.
+  static constexpr double kMostTurns = 4;
+
   double share_;
   double share_after_change_;
   std::optional<Target> target_;
@@ -73,6 +87,7 @@ class Sounding {
   Target sounded_;  // by the last one
   Expected expected_;
   std::int64_t changed_ = 0;  // step in which it was last noticed
+  double in_vain_ = 0;        // soundings since then, or since one that was not
 };
 
 }  // namespace tidegate

@@ -14,21 +14,22 @@ std::int64_t nanoseconds(Seconds seconds) {
 
 }  // namespace
 
-ModelledClock::ModelledClock(double compress_factor) : compress_factor_(compress_factor) {
+ModelledClock::ModelledClock(double scale) : scale_(scale) {
   constexpr double kMost = 1e6;  // nanoseconds of hours times this can still be counted
-  if (!(compress_factor >= 0 && compress_factor <= kMost)) {
-    fail(Fault::config, "compress_factor ", compress_factor, ": must be from 0 to ", kMost);
+  if (!(scale > 0 && scale <= kMost)) {
+    fail(Fault::config, "scale ", scale, ": must be above 0, and no more than ", kMost);
   }
 }
 
 void ModelledClock::give(const std::shared_ptr<ModelledClock>& clock, Settings& settings) {
   settings.clock = [clock] { return clock->now(); };
-  settings.work_clock = [factor = clock->compress_factor_, began = computed_by_this_thread()] {
-    return static_cast<std::int64_t>(factor *
+  settings.work_clock = [scale = clock->scale_, began = computed_by_this_thread()] {
+    return static_cast<std::int64_t>(scale *
                                      static_cast<double>(computed_by_this_thread() - began));
   };
   settings.trace_clock = settings.clock;  // so that what is written repeats itself, too
   settings.modelled = true;
+  settings.scale = clock->scale_;
 }
 
 ModelledJob::ModelledJob(std::vector<Session*> sessions, std::shared_ptr<ModelledClock> clock)
@@ -48,8 +49,11 @@ StepTime ModelledJob::finish_step(const Network& network, Seconds compute) {
   std::vector<BucketTiming> buckets(ready_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) buckets[b].ready = ready_[b];
   run_lockstep(sessions_, [&](Ticket ticket, const Request& request) {
+    if (ticket.bucket == kStatisticsBucket) {
+      return price(sessions_.front()->record_round(), network).total();
+    }
     const Price one = price(round_of(request), network);
-    if (ticket.bucket >= 0) buckets[static_cast<std::size_t>(ticket.bucket)].rounds.push_back(one);
+    buckets[static_cast<std::size_t>(ticket.bucket)].rounds.push_back(one);
     return one.total();
   });
   // What the sessions see of it.

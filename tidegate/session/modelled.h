@@ -17,9 +17,10 @@ namespace tidegate {
 // itself.
 class ModelledClock {
  public:
-  // What compressing takes counts so many times, a million at most: where a small model stands for
-  // a large one.
-  explicit ModelledClock(double compress_factor = 1);
+  // The model stands for one `scale` times as large (a million at most), on a network whose rates
+  // are divided by as much: so what compressing takes counts so many times, and the bytes of
+  // records, which do not grow with a model, so many times less.
+  explicit ModelledClock(double scale = 1);
 
   std::int64_t now() const { return nanoseconds_; }
   void advance(Seconds by) { nanoseconds_ += static_cast<std::int64_t>(by.count() * 1e9); }
@@ -29,7 +30,7 @@ class ModelledClock {
   static void give(const std::shared_ptr<ModelledClock>& clock, Settings& settings);
 
  private:
-  double compress_factor_;
+  double scale_;
   std::int64_t nanoseconds_ = 1'000'000'000;  // zero would mean "not given" to a session
 };
 

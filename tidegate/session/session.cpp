@@ -81,7 +81,8 @@ Session::Session(Place place, Settings settings)
               Workers(checked_threads(settings_.threads)),
               {},
               {}},
-      statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value()),
+      statistics_(place, needs_.reacts, needs_.sketches, needs_.window.has_value(),
+                  settings_.scale),
       learned_(extent()),
       windows_(needs_.window),
       depth_(settings_.depth),
@@ -203,7 +204,7 @@ std::optional<Ticket> Session::next() {
     }
     statistics_.issue();
     const Ticket ticket{kStatisticsBucket, 1};
-    wire_.issue(ticket, expected(records_round(needs_.sketches)), settings_.clock());
+    wire_.issue(ticket, expected(record_round()), settings_.clock());
     return ticket;
   }
   while (!submitted_.empty() && !statistics_.blocks(step_)) {
@@ -250,7 +251,7 @@ void Session::complete(Ticket ticket, bool finite, double took) {
     const auto records = statistics_.complete();
     const bool repeated = records && records->took_before;
     if (records) {
-      const Round round = records_round(needs_.sketches);
+      const Round round = record_round();
       const double first = latency_of(round) ? records->took_before.value_or(took) : kUnknown;
       learned_.transfers().note(records->step, ticket, round, first);
     }
@@ -276,6 +277,8 @@ void Session::complete(Ticket ticket, bool finite, double took) {
   (was_last_round ? figures.decode_seconds : figures.compress_seconds) += computing;
   if (pipeline_->finished()) finish_step();
 }
+
+Round Session::record_round() const { return records_round(needs_.sketches, settings_.scale); }
 
 std::optional<SharedWire::Expected> Session::expected(const Round& round) const {
   if (round.collective == Collective::foreign) return std::nullopt;

@@ -58,6 +58,7 @@ struct Settings {
   std::string label;       // for the trace
   std::string emulated;    // the link that times are emulated for, if they are
   bool modelled = false;   // `clock` runs in modelled time
+  double scale = 1;        // of the modelled job to this one: see ModelledClock
   TraceSink trace;         // empty = no trace
   // Asked between steps: whether the trace goes on in another part, which begins with all that a
   // reader has to know. Empty = never.
@@ -149,6 +150,8 @@ class Session {
   // Buckets in flight in the present step, or else in the last: what was measured decides. Without
   // a network to go by, as many as there may be.
   int depth() const { return depth_; }
+  // What a round of records asks for, for whoever prices it.
+  Round record_round() const;
   // The step that was finished last.
   const StepFigures& last_step() const { return figures_; }
   // How long its last bucket kept the others waiting, if that is not for the clock to say.

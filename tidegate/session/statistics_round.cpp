@@ -14,10 +14,11 @@ wire::Stamp stamp_of(std::int64_t step, int rank) {
 
 }  // namespace
 
-StatisticsRound::StatisticsRound(Place place, bool reacts, bool sketches, bool events)
+StatisticsRound::StatisticsRound(Place place, bool reacts, bool sketches, bool events, double scale)
     : place_(place),
       record_bytes_(record_bytes(sketches)),
-      records_(reacts || events, reacts || events ? kLongestUrgentPeriod : kLongestPeriod, events),
+      records_(reacts || events, reacts || events ? kLongestUrgentPeriod : kLongestPeriod, events,
+               scale),
       mine_(wire::slot_bytes(record_bytes_)),
       all_(mine_.size() * static_cast<std::size_t>(place.ranks)) {}
 

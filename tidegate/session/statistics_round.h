@@ -18,7 +18,8 @@ class StatisticsRound {
  public:
   // reacts = the policy acts on what it sees, so records must not be rare; sketches = they are part
   // of its records; events = it waits for events that they tell of, so they must come soon.
-  StatisticsRound(Place place, bool reacts, bool sketches = false, bool events = false);
+  StatisticsRound(Place place, bool reacts, bool sketches = false, bool events = false,
+                  double scale = 1);
 
   void watch() { records_.watch(); }
 
