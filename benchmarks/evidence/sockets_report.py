@@ -239,8 +239,9 @@ def make_report(store: Store) -> Report:
         "**How static choices are timed.** What they learn does not depend on the link. They are "
         f"trained once per seed on loopback; on every other link their first {WARM_UP} steps "
         f"and {TIMED} more are timed, and their time to 86 % is that of the first and the mean of "
-        "the others for every step that follows. Policies are trained on each link, and their time is that of the "
-        "clock. Policies other than `auto` have three seeds at 100 Mbit/s and one elsewhere; "
+        "the others for every step that follows. Policies are trained on each link, and their time "
+        "is that of the clock. Policies other than `auto` have three seeds at 100 Mbit/s and one "
+        "elsewhere; "
         "`accordion`, which does not look at the link, is trained at 100 Mbit/s only and timed "
         "elsewhere.\n",
         check_words(store, all_rows[CHECKED[1]]),
