@@ -3,7 +3,7 @@
 200 Mbit/s, 1 Gbit/s, one that changes) and on unshaped loopback.
 
 What a static choice learns does not depend on the link: it is trained once per seed, on loopback,
-and 30 of its steps are timed on every link. The same goes for a policy that does not look at the
+and its first 5 steps and 30 more are timed on every link. The same goes for a policy that does not look at the
 link. Others are trained on every link.
 """
 
@@ -54,7 +54,7 @@ POLICIES = {
 BLIND = ("accordion",)  # do not look at the link; trained on REPEATED only
 # Where policies other than `auto` have more than one seed.
 REPEATED = "100mbit"
-# Trained on a shaped link as well, to see whether steps x seconds is what a run takes.
+# Trained on a shaped link as well, to see whether timed steps tell what a run takes.
 CHECKED = ("powersgd-torch-4", "100mbit")
 
 WHOLE = 110  # seconds of a cell that trains

@@ -13,7 +13,7 @@ from .sockets import (
     learning_name,
     phase_name,
 )
-from .sockets_rows import LINK_NAMES, NAMES, Quality, Row, counted, percent, seconds, verdict
+from .sockets_rows import LINK_NAMES, NAMES, Quality, Row, counted, percent, seconds, seconds_after, verdict
 from .store import Store
 
 DIFFERENT = 0.2  # between the best static choices of two phases, for a link to count as changing
@@ -26,16 +26,20 @@ def phases() -> list[tuple[int, int, str]]:
 
 
 def static_on_changing(store: Store, way: str) -> dict | None:
-    """Seconds per phase, from timed steps on each link."""
-    ms = {}
-    for link in {link for _, link in CHANGING}:
-        found = store.result(phase_name(link, way))
-        if found is None:
-            return None
-        ms[link] = statistics.median(counted(found))
+    """Seconds per phase, from timed steps on each link; the first steps of the first are those of a
+    job that begins."""
+    timed = {link: store.result(phase_name(link, way)) for _, link in CHANGING}
+    if None in timed.values():
+        return None
     learned = store.result(learning_name(way, 0))
+
+    def phase(start: int, end: int, link: str) -> float:
+        if start == 0:
+            return seconds_after(timed[link], end)
+        return (end - start) * statistics.mean(counted(timed[link])) / 1e3
+
     return {
-        "seconds": [(end - start) * ms[link] / 1e3 for start, end, link in phases()],
+        "seconds": [phase(*each) for each in phases()],
         "final": learned["curve"][-1][2] if learned else None,
     }
 

@@ -202,7 +202,7 @@ def check_words(store: Store, rows: dict[str, Row | None]) -> str:
     there, then = reached(found)
     return (
         f"Is that what a whole run takes? {NAMES[way]} was also trained at {LINK_NAMES[link]}: "
-        f"{STEPS} steps took {real:.1f} s, by {TIMED} timed steps it would be {combined:.1f} s; "
+        f"{STEPS} steps took {real:.1f} s, by {WARM_UP} + {TIMED} timed steps it would be {combined:.1f} s; "
         f"86 % after {count(there)} steps ({seconds(then)}), on loopback after {count(steps)}.\n"
     )
 
@@ -257,7 +257,7 @@ def make_report(store: Store) -> Report:
         "## What `auto` chose (seed 0)\n",
         choice_words(store),
         "## A link that changes\n",
-        "Static choices: timed steps of each link x the steps of each phase, accuracy of seed 0 on "
+        "Static choices: from timed steps on the link of each phase, accuracy of seed 0 on "
         "loopback. Policies: one whole run.\n",
         changing_table(store),
         changing_words(store, all_rows["1gbit"], good),

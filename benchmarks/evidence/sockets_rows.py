@@ -11,6 +11,7 @@ from .sockets import (
     FAR,
     POLICIES,
     REPEATED,
+    RIVALS,
     SEEDS,
     SLOW,
     STATIC,
@@ -91,8 +92,8 @@ def seconds_after(timed: dict, steps: float) -> float:
     PowerSGD of torch sends two whole gradients before it begins.)"""
     if steps == NEVER:
         return NEVER
-    first = sum(timed["step_ms"][:WARM_UP])
-    return (first + (steps - WARM_UP) * statistics.mean(counted(timed))) / 1e3
+    first = timed["step_ms"][: min(int(steps), WARM_UP)]
+    return (sum(first) + (steps - len(first)) * statistics.mean(counted(timed))) / 1e3
 
 
 def static_row(store: Store, link: str, way: str) -> Row | None:
@@ -133,7 +134,8 @@ def row_of(
         way,
         statistics.median(times),
         p99(times),
-        bytes_of(timed, link),
+        # Rivals send the same on every link, but their first steps are unlike others.
+        bytes_of(learned, LOOPBACK) if way in RIVALS else bytes_of(timed, link),
         steps,
         seconds,
         [each["curve"][-1][2] for each in learned],

@@ -74,9 +74,10 @@ class VirtualCluster:
     link             "100mbit,2ms", or a schedule (tidegate simulate --link-schedule)
     compute_seconds  what forward and backward of one worker's batch take; measured if not given,
                      which no two runs do alike
-    scale            the model stands for one so many times as large: its bytes, and what
-                     compressing and decoding take, count so many times; records of policies, which
-                     do not grow with a model, once
+    scale            the model stands for one so many times as large: on the link its bytes, and
+                     what compressing and decoding take, count so many times; records of policies,
+                     which do not grow with a model, once. bytes_sent, and bytes and rates in traces,
+                     are those of the model as it is
     calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step
@@ -122,6 +123,9 @@ class VirtualCluster:
         self.task = find(task, seed)
         fixed = {"method": method, "ratio": ratio, "rank": rank, "bits": bits, "route": route}
         chosen = _resolve_policy(policy, fixed, self.task.optimizer, horizon)
+        self.link = link if isinstance(link, str) else link.describe()
+        if self.link and scale != 1:
+            self.link += f", for a model {scale:g} times as large"
         self._sessions = [
             _core.Session(
                 worker,
@@ -131,7 +135,7 @@ class VirtualCluster:
                 exclude=[exclude] if isinstance(exclude, str) else list(exclude),
                 depth=DEPTH,
                 trace=_trace_path(trace, worker),
-                emulated=link if isinstance(link, str) else link.describe(),
+                emulated=self.link,
                 hosts=list(hosts or []),
                 clock=self._clock,
                 own=own,
@@ -140,7 +144,6 @@ class VirtualCluster:
         ]
         self._exclude, self._given_hosts = exclude, hosts
         self.ranks = ranks
-        self.link = link if isinstance(link, str) else link.describe()
         self._schedule = schedule or None
         self._hosts = len(set(hosts)) if hosts else ranks
         self._job = _core.ModelledJob(self._sessions, self._clock)

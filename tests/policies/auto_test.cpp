@@ -459,6 +459,18 @@ TEST(Auto, LeavesARankWhenTwoRecordsSaySo) {
   }
 }
 
+// When the job's own times are known candidates are compared, in step 12.
+TEST(Auto, LeavesARankSoonAlsoRightAfterAComparison) {
+  PretendedJob job("20mbit,1ms");
+  job.backlog = [&](const Choice& choice) {
+    if (choice.method->level != Level::rank) return as_measured(choice);
+    return job.now() < 10 ? 0.05 : 2.0;
+  };
+  const auto policy = sgd();
+  ASSERT_EQ(job.run(*policy, 13).choices.back().rank, 8);
+  EXPECT_NE(job.run(*policy, 6).choices.back().rank, 8);
+}
+
 // Steps until it has come down to this rank.
 std::int64_t steps_to_rank(PretendedJob& job, Policy& policy, int rank) {
   while (job.now() < 500) {
@@ -699,8 +711,10 @@ TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
   for (const std::int64_t stopped_at : {3, 30, 90, 200, 211}) {
     PretendedJob job("100mbit,2ms");
     job.backlog = as_measured;
+    job.gradient_energy = [](std::int64_t step) { return 1 + 0.5 * std::sin(step); };
     const auto policy = sgd({{"horizon", "500"}});
     job.run(*policy, stopped_at);
+    EXPECT_TRUE(policy->remember().contains("auto gradients"));
     PretendedJob same_job = job;
     const auto resumed = sgd({{"horizon", "500"}});
     same_job.run(*resumed, 0);
@@ -708,6 +722,7 @@ TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
     for (int i = 0; i < 250; ++i) {
       ASSERT_EQ(same_job.step(*resumed).choices, job.step(*policy).choices)
           << i << " steps after " << stopped_at;
+      ASSERT_EQ(resumed->remember(), policy->remember()) << i << " steps after " << stopped_at;
     }
   }
 }
@@ -852,6 +867,7 @@ TEST(Auto, IsNotMisledByHostileRecords) {
       const PretendedJob::Step step = job.step(*policy);
       ASSERT_NE(step.choices.back().method, nullptr);
       ASSERT_NE(method_of(step), "dense") << hostile << " " << i << step.reason;
+      ASSERT_NO_THROW(sgd()->recall(policy->remember())) << hostile << " " << i;
     }
   }
 }

@@ -125,7 +125,9 @@ class PretendedJob {
     const std::vector<Seconds> ready = assumed_ready(elements, compute);
     for (int rank = 0; rank < ranks; ++rank) {
       Record record{.step = at_, .gradient_energy = energy};
-      record.residual_energy = energy * backlog(step.choices.back());
+      // What waits stays finite where a gradient is not.
+      const double waits = backlog(step.choices.back());
+      record.residual_energy = std::isinf(energy) ? waits : energy * waits;
       const bool its_turn = rank == at_ / record_period % ranks;
       record.step_seconds =
           step.took.count() * (1 + (its_turn ? unevenness : -unevenness / (ranks - 1)));

@@ -75,6 +75,12 @@ TEST(Sounding, GoesOnFromItsNotes) {
   Sounding resumed(0.01, 0.1);
   resumed.recall(notes);
   EXPECT_EQ(when(resumed, 1001), when(sounding, 1001));
+  sounding.network_changed(1200);
+  Notes later;
+  sounding.remember(later);
+  Sounding after_change(0.01, 0.1);
+  after_change.recall(later);
+  EXPECT_EQ(when(after_change, 1201), when(sounding, 1201));
   EXPECT_TRUE(resumed.was_in(1000));
   EXPECT_EQ(resumed.sounded().choice, 3u);
   EXPECT_EQ(resumed.expected().waiting, kExpected.waiting);

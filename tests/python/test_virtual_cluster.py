@@ -248,7 +248,7 @@ def test_evaluation_leaves_frozen_layers_as_they_were():
         ({"task": lambda: 3}, "returned int"),
         ({"compute_seconds": -1.0}, "compute_seconds -1.0"),
         ({"compute_seconds": float("nan")}, "compute_seconds nan"),
-        ({"scale": -1.0}, "scale -1: must be above 0"),
+        ({"scale": -1.0}, "scale -1: must be from 1e-06"),
         ({"scale": float("nan")}, "scale nan"),
         ({"buckets": [["0.weight"]]}, "every trained parameter once"),
     ],

@@ -87,7 +87,7 @@ TEST(ModelledJob, CountsWhatCompressingTakesAsManyTimesAsItIsTold) {
   const double without = step(1);
   EXPECT_LT(without, 0.2);
   EXPECT_GT(step(1e6), without + 1) << "a microsecond at least, for 40000 elements";
-  for (const double wrong : {-1.0, 0.0, 1e7, std::nan("")}) {
+  for (const double wrong : {-1.0, 0.0, 1e-7, 1e7, std::nan("")}) {
     EXPECT_TRUE(fails(Fault::config, [&] { ModelledClock clock(wrong); }, {"scale"}));
   }
 }

@@ -15,8 +15,9 @@ namespace tidegate {
 // Where a round of records stands among the buckets: in tickets, messages and error texts.
 inline constexpr int kStatisticsBucket = -1;
 
-// What it asks for, for whoever prices it. Where a job stands for one `scale` times as large, whose
-// links are as many times as fast, records are as small as they are: there, so many times smaller.
+// What it asks for, for whoever prices it. Where a job stands for one `scale` times as large, and
+// its bytes for so many times as many, those of records, which would be no larger there, count as
+// so many times fewer.
 Round records_round(bool sketches = false, double scale = 1);
 
 // Steps between two rounds, from agreed numbers: the round must cost less than kRoundShare of the

@@ -320,7 +320,7 @@ class Auto : public Policy {
     }
     if (low_rank_share > 0) book_.see_low_rank(low_rank_share, statistics.step);
     const double backlog = waiting / gradient;
-    if (!(gradient > 0) || !std::isfinite(backlog)) return;
+    if (!(gradient > 0) || !std::isfinite(gradient) || !std::isfinite(backlog)) return;
     backlog_ = backlog;
     if (plan_ && present().method->level == Level::rank) {
       if (const auto of_mean = mean_backlog(statistics)) {
@@ -337,7 +337,7 @@ class Auto : public Policy {
     if (statistics.step <= since + 1) return;
     if (took > 0 && std::isfinite(took)) note_time(took);
     if (std::isfinite(on_the_wire)) add_recent(plan_->wires, on_the_wire);
-    add_recent(plan_->gradients, gradient);
+    add_recent(plan_->gradients, std::min(gradient, kLargestNote));
     if (statistics.step >= since + rules_.shortest_wait) note_backlog(statistics.step);
   }
 
@@ -365,13 +365,14 @@ class Auto : public Policy {
       book_.note(present(), seen.back() / 2, step);
     }
   }
+
   // What waits changes slowly, and the energy of one step's gradient is often half that of the
   // steps before and after: then the backlog would seem to be twice what it is. In critical regimes
   // gradients really change, and what happens must be seen soon.
   double in_usual_gradients() const {
     if (trend_.critical()) return backlog_;
     const double usual = std::max(plan_->gradients.back(), median(plan_->gradients));
-    return backlog_ * plan_->gradients.back() / usual;
+    return backlog_ * (plan_->gradients.back() / usual);
   }
 
   // The median; or what the last two records agree upon, if that is more: while residuals fill up
@@ -1007,7 +1008,8 @@ PolicyRow auto_row() {
            {"much_slower", "4", "times that bytes take longer then"},
            {"sounding", "0.01",
             "share of the time that may be spent on sounding the link: on steps that send more "
-            "than they should, because short messages do not show that it has become faster"},
+            "than they should, because short messages do not show that it has become faster; a "
+            "quarter of it after some in vain"},
            {"sounding_after_change", "0.1",
             "the same from when the network has changed to the first sounding after that: if its "
             "latency has, so may its rate"},
@@ -1034,7 +1036,7 @@ PolicyRow auto_row() {
             "factor by which a level moves at most in one decision while something waits: after a "
             "jump to a strong level the model starves until the residual has filled"},
            {"recent", "5",
-            "records that medians of times and of backlogs are taken of: an odd one does not "
+            "records that medians of times, gradients and backlogs are taken of: an odd one does not "
             "count"},
            {"enough_times", "2", "records before the guard judges: it must be quick"},
            {"enough_backlogs", "2", "records before a backlog is believed: one may be a hiccup"},

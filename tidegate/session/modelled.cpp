@@ -16,8 +16,8 @@ std::int64_t nanoseconds(Seconds seconds) {
 
 ModelledClock::ModelledClock(double scale) : scale_(scale) {
   constexpr double kMost = 1e6;  // nanoseconds of hours times this can still be counted
-  if (!(scale > 0 && scale <= kMost)) {
-    fail(Fault::config, "scale ", scale, ": must be above 0, and no more than ", kMost);
+  if (!(scale >= 1 / kMost && scale <= kMost)) {
+    fail(Fault::config, "scale ", scale, ": must be from ", 1 / kMost, " to ", kMost);
   }
 }
 
