@@ -3,8 +3,8 @@
 200 Mbit/s, 1 Gbit/s, one that changes) and on unshaped loopback.
 
 What a static choice learns does not depend on the link: it is trained once per seed, on loopback,
-and its first 5 steps and 30 more are timed on every link. The same goes for a policy that does not look at the
-link. Others are trained on every link.
+and its first 5 steps and 30 more are timed on every link. The same goes for a policy that does not
+look at the link. Others are trained on every link.
 """
 
 from functools import partial

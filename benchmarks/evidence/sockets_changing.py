@@ -13,7 +13,17 @@ from .sockets import (
     learning_name,
     phase_name,
 )
-from .sockets_rows import LINK_NAMES, NAMES, Quality, Row, counted, percent, seconds, seconds_after, verdict
+from .sockets_rows import (
+    LINK_NAMES,
+    NAMES,
+    Quality,
+    Row,
+    counted,
+    percent,
+    seconds,
+    seconds_after,
+    verdict,
+)
 from .store import Store
 
 DIFFERENT = 0.2  # between the best static choices of two phases, for a link to count as changing

@@ -202,8 +202,9 @@ def check_words(store: Store, rows: dict[str, Row | None]) -> str:
     there, then = reached(found)
     return (
         f"Is that what a whole run takes? {NAMES[way]} was also trained at {LINK_NAMES[link]}: "
-        f"{STEPS} steps took {real:.1f} s, by {WARM_UP} + {TIMED} timed steps it would be {combined:.1f} s; "
-        f"86 % after {count(there)} steps ({seconds(then)}), on loopback after {count(steps)}.\n"
+        f"{STEPS} steps took {real:.1f} s, by {WARM_UP} + {TIMED} timed steps it would be "
+        f"{combined:.1f} s; 86 % after {count(there)} steps ({seconds(then)}), on loopback after "
+        f"{count(steps)}.\n"
     )
 
 

@@ -76,8 +76,8 @@ class VirtualCluster:
                      which no two runs do alike
     scale            the model stands for one so many times as large: on the link its bytes, and
                      what compressing and decoding take, count so many times; records of policies,
-                     which do not grow with a model, once. bytes_sent, and bytes and rates in traces,
-                     are those of the model as it is
+                     which do not grow with a model, once. bytes_sent, and bytes and rates in
+                     traces, are those of the model as it is
     calibrate        as for tidegate.attach: sessions start from the link, and open routes go by
                      price
     seed             of a task that is given by name, and of dropout, which depends on seed, step

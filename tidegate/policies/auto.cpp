@@ -1036,8 +1036,8 @@ PolicyRow auto_row() {
             "factor by which a level moves at most in one decision while something waits: after a "
             "jump to a strong level the model starves until the residual has filled"},
            {"recent", "5",
-            "records that medians of times, gradients and backlogs are taken of: an odd one does not "
-            "count"},
+            "records that medians of times, gradients and backlogs are taken of: an odd one does "
+            "not count"},
            {"enough_times", "2", "records before the guard judges: it must be quick"},
            {"enough_backlogs", "2", "records before a backlog is believed: one may be a hiccup"},
            {"clean", "0.3",

@@ -17,9 +17,9 @@ namespace tidegate {
 // itself.
 class ModelledClock {
  public:
-  // The model stands for one `scale` times as large (a million at most, or as many times smaller), on a network whose rates
-  // are divided by as much: so what compressing takes counts so many times, and the bytes of
-  // records, which do not grow with a model, so many times less.
+  // The model stands for one `scale` times as large (a million at most, or as many times smaller),
+  // on a network whose rates are divided by as much: so what compressing takes counts so many
+  // times, and the bytes of records, which do not grow with a model, so many times less.
   explicit ModelledClock(double scale = 1);
 
   std::int64_t now() const { return nanoseconds_; }
