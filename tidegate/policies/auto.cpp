@@ -135,7 +135,8 @@ struct Plan {
   std::vector<double> times;      // of its steps
   std::vector<double> wires;      // seconds for which they were on the wire
   std::vector<double> gradients;  // energies
-  std::vector<double> backlogs;   // behind it
+  std::vector<double> backlogs;   // behind it, in gradients of the same step
+  std::vector<double> in_usual;   // the same in usual gradients
   std::string reason;
 };
 
@@ -230,6 +231,7 @@ class Auto : public Policy {
     notes[kWires] = plan_->wires;
     notes[kBacklogs] = plan_->backlogs;
     notes[kGradients] = plan_->gradients;
+    notes[kInUsual] = plan_->in_usual;
     if (reviewed_) notes[kReviewed].assign(reviewed_->begin(), reviewed_->end());
     for (auto& [key, values] : notes) {
       for (double& value : values) value = std::min(value, kLargestNote);
@@ -266,6 +268,7 @@ class Auto : public Policy {
       for (const auto& row : rows_of(notes, kWires, 1)) plan_->wires.push_back(row[0]);
       for (const auto& row : rows_of(notes, kBacklogs, 1)) plan_->backlogs.push_back(row[0]);
       for (const auto& row : rows_of(notes, kGradients, 1)) plan_->gradients.push_back(row[0]);
+      for (const auto& row : rows_of(notes, kInUsual, 1)) plan_->in_usual.push_back(row[0]);
     }
     for (const auto& row : rows_of(notes, kNetworkChanges, 1)) {
       network_changes_ = static_cast<std::int64_t>(row[0]);
@@ -282,6 +285,7 @@ class Auto : public Policy {
   static constexpr const char* kWires = "auto wires";
   static constexpr const char* kBacklogs = "auto backlogs";
   static constexpr const char* kGradients = "auto gradients";
+  static constexpr const char* kInUsual = "auto backlogs in usual gradients";
   static constexpr const char* kReviewed = "auto reviewed";
   static constexpr const char* kNetworkChanges = "auto network changes";
 
@@ -356,7 +360,8 @@ class Auto : public Policy {
   // Where some buckets go whole, nobody knows how much of the gradient the others hold.
   void note_backlog(std::int64_t step) {
     if (!present().method->error_feedback || plan_->whole_buckets > 0) return;
-    add_recent(plan_->backlogs, in_usual_gradients());
+    add_recent(plan_->backlogs, backlog_);
+    add_recent(plan_->in_usual, in_usual_gradients());
     const std::vector<double>& seen = plan_->backlogs;
     if (seen.size() >= rules_.enough_backlogs) {
       book_.note(present(), believed(seen), step);
@@ -368,7 +373,8 @@ class Auto : public Policy {
 
   // What waits changes slowly, and the energy of one step's gradient is often half that of the
   // steps before and after: then the backlog would seem to be twice what it is. In critical regimes
-  // gradients really change, and what happens must be seen soon.
+  // gradients really change, and what happens must be seen soon. It tells whether to stay; who goes
+  // further down had better look at the worst.
   double in_usual_gradients() const {
     if (trend_.critical()) return backlog_;
     const double usual = std::max(plan_->gradients.back(), median(plan_->gradients));
@@ -398,7 +404,7 @@ class Auto : public Policy {
     }
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return Why::guard;
-    const bool too_much = !endurable(candidate(plan_->choice, now));
+    const bool too_much = !endurable(in_use(now));
     if (plan_->times.size() < rules_.enough_times && !too_much)
       return std::nullopt;  // first see how this one does
     // The highest ranks adapt soon.
@@ -476,7 +482,7 @@ class Auto : public Policy {
     const double factor =
         std::max(took - waiting.count(), kWavers * waiting.count()) / sending.count();
     Candidate there = candidate(instead, now);
-    Candidate here = candidate(plan_->choice, now);
+    Candidate here = in_use(now);
     if (!(factor <= kMuchLess) || !tolerable(there)) return;
     const JobModel model(now);
     there.curve = model.curve(*there.choice);
@@ -557,12 +563,22 @@ class Auto : public Policy {
     return {filled, "drawn from the rank in use"};
   }
 
-  // All but its curve.
+  // What is in use.
+  Candidate in_use(const Situation& now) const {
+    Expected expected = expect(present(), now);
+    if (plan_->in_usual.size() >= rules_.enough_backlogs) {
+      expected.backlog = std::min(expected.backlog, believed(plan_->in_usual));
+    }
+    return candidate(plan_->choice, now, expected);
+  }
   Candidate candidate(std::size_t number, const Situation& now) const {
+    return candidate(number, now, expect(choices_[number], now));
+  }
+  // All but its curve.
+  Candidate candidate(std::size_t number, const Situation& now, const Expected& expected) const {
     Candidate result{.number = number, .choice = &choices_[number]};
     const Method& method = *result.choice->method;
     if (method.error_feedback) {
-      const Expected expected = expect(*result.choice, now);
       const bool selects = method.level == Level::ratio;
       result.backlog = expected.backlog;
       result.how = expected.how;
@@ -623,7 +639,7 @@ class Auto : public Policy {
   // while its slowdown is still tolerable, a little beyond where it would be taken, so that a
   // backlog that wavers about the limit does not make choices do so.
   void prefer_the_present(const Situation& now, std::vector<Candidate>& all, Why why) const {
-    Candidate here = candidate(plan_->choice, now);
+    Candidate here = in_use(now);
     if (!endurable(here)) return;
     // On another network, which buckets hide behind the computation may be another matter.
     here.stays = why == Why::review;
@@ -793,6 +809,7 @@ class Auto : public Policy {
     if (the_same && why != Why::network) {
       plan_->backlogs = before->backlogs;
       plan_->gradients = before->gradients;
+      plan_->in_usual = before->in_usual;
     }
     // To know the job's times changes nothing about what was seen since then.
     if (the_same && why == Why::times) {
@@ -876,7 +893,7 @@ class Auto : public Policy {
       case Why::sounding:  // listen() says it
       case Why::review: break;
     }
-    const Candidate here = candidate(plan_->choice, now);
+    const Candidate here = in_use(now);
     if (endurable(here)) return "";
     return concat("a backlog of ", shown(here.backlog), " slows learning down by ",
                   percent(here.slowdown), ", more than the ",
