@@ -666,6 +666,26 @@ TEST(Auto, FindsOutThatALinkHasBecomeFastThoughItsMessagesDoNotShowIt) {
   EXPECT_FALSE(sends_much({{"sounding", "0"}, {"sounding_after_change", "0"}}));
 }
 
+// Behind a long latency transfers may never show the rate that a sounding has.
+TEST(Auto, KeepsToWhatASoundingHasShownWhileStepsTakeNoLonger) {
+  const auto bytes_after_a_sounding = [](bool slow_again) {
+    PretendedJob job("20mbit,2ms");
+    job.backlog = as_measured;
+    const auto policy = sgd();
+    const double little = job.run(*policy, 240).bytes_sent;
+    job.known = job.link;  // for good
+    job.link = parse_link("2gbit,2ms");
+    for (int i = 0; i < 400; ++i) {
+      if (job.step(*policy).reason.find("a sounding shows") == std::string::npos) continue;
+      if (slow_again) job.link = *job.known;
+      return job.run(*policy, 60).bytes_sent / little;
+    }
+    return 0.0;
+  };
+  EXPECT_GT(bytes_after_a_sounding(false), 2);
+  EXPECT_LT(bytes_after_a_sounding(true), 1.5);
+}
+
 TEST(Auto, SoundingALinkThatStaysSlowCostsNoMoreThanItMay) {
   PretendedJob job("20mbit,2ms");
   job.backlog = as_measured;

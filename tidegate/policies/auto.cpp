@@ -131,6 +131,7 @@ struct Plan {
   bool timed = false;  // the job's own times were known when it was made
   std::int64_t since = 0;
   bool critical = false;          // the regime was, when it was made or last kept
+  bool sounded = false;           // made for a link that a sounding has shown to be faster
   std::size_t buckets = 0;        // it was made for
   std::vector<double> times;      // of its steps
   std::vector<double> wires;      // seconds for which they were on the wire
@@ -226,6 +227,7 @@ class Auto : public Policy {
                     number(plan_->since),    number(plan_->buckets),
                     number(looked_at_),      backlog_};
     notes[kPlanCritical] = {number(plan_->critical)};
+    notes[kPlanSounded] = {number(plan_->sounded)};
     if (network_changes_) notes[kNetworkChanges] = {number(*network_changes_)};
     notes[kTimes] = plan_->times;
     notes[kWires] = plan_->wires;
@@ -264,6 +266,7 @@ class Auto : public Policy {
       looked_at_ = static_cast<std::int64_t>(values[6]);
       backlog_ = values[7];
       for (const auto& row : rows_of(notes, kPlanCritical, 1)) plan_->critical = row[0] != 0;
+      for (const auto& row : rows_of(notes, kPlanSounded, 1)) plan_->sounded = row[0] != 0;
       for (const auto& row : rows_of(notes, kTimes, 1)) plan_->times.push_back(row[0]);
       for (const auto& row : rows_of(notes, kWires, 1)) plan_->wires.push_back(row[0]);
       for (const auto& row : rows_of(notes, kBacklogs, 1)) plan_->backlogs.push_back(row[0]);
@@ -281,6 +284,7 @@ class Auto : public Policy {
  private:
   static constexpr const char* kPlan = "auto plan";
   static constexpr const char* kPlanCritical = "auto plan critical";
+  static constexpr const char* kPlanSounded = "auto plan sounded";
   static constexpr const char* kTimes = "auto times";
   static constexpr const char* kWires = "auto wires";
   static constexpr const char* kBacklogs = "auto backlogs";
@@ -405,6 +409,9 @@ class Auto : public Policy {
     if (!now.fresh) return std::nullopt;
     if (too_slow()) return Why::guard;
     const bool too_much = !endurable(in_use(now));
+    if (plan_->sounded && !too_much && now.step < plan_->since + rules_.look_anyway) {
+      return std::nullopt;  // by the link as it is known, it would only be taken back
+    }
     if (plan_->times.size() < rules_.enough_times && !too_much)
       return std::nullopt;  // first see how this one does
     // The highest ranks adapt soon.
@@ -436,9 +443,11 @@ class Auto : public Policy {
     return std::max(adapting, kHighestRank / present().rank * rules_.low_rank_wait);
   }
 
+  // Of what one sounding has shown, sooner: nothing else speaks for it.
   bool too_slow() const {
+    const double guard = plan_->sounded ? (1 + rules_.guard) / 2 : rules_.guard;
     return plan_->timed && plan_->times.size() >= rules_.enough_times &&
-           Seconds(median(plan_->times)) > rules_.guard * plan_->expected;
+           Seconds(median(plan_->times)) > guard * plan_->expected;
   }
 
   Inputs inputs_of(const Situation& now) const {
@@ -496,6 +505,7 @@ class Auto : public Policy {
                  " of the time they did: ", describe(*there.choice), " takes ", milliseconds(step),
                  " a step then, ", describe(*here.choice), " ", milliseconds(step_here)));
     plan_->expected = step;
+    plan_->sounded = true;
     sounding_.found();
   }
 
