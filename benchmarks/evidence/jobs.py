@@ -15,9 +15,12 @@ The global batch is the same for any number of ranks, so that computing takes 80
 """
 
 import math
+import re
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 STANDS_FOR = 25e6  # parameters
 COMPUTE = 0.08  # seconds of forward and backward with so many ranks:
@@ -26,7 +29,7 @@ COMPUTE_RANKS = 4
 # docs/POLICIES.md tells which.
 SEEDS = (60, 61, 62)
 EVALUATIONS = 20  # of a run, for its curve
-TIMED = 10  # steps of a static choice on every link
+TIMED = 10  # steps of a choice on every link
 PASSES = 3  # times that they are compared with those of a real training
 
 
@@ -94,14 +97,20 @@ def segment_key(segment: tuple[float, float]) -> str:
     return f"{8e-6 * rate:g}mbit,{1e3 * latency:g}ms"
 
 
-def seconds_on(link: str, steps: int, step_seconds: dict[str, float]) -> list[float]:
-    """Of every step on a named link, from what a step takes on each of its segments."""
+def segment_of_steps(link: str, steps: int) -> list[tuple[float, float]]:
+    """In every step on a named link: bytes per second, latency."""
     found = segments(link, steps)
     ends = [segment[0] for segment in found[1:]] + [steps]
-    every = []
-    for (first, *segment), end in zip(found, ends, strict=True):
-        every += [step_seconds[segment_key(tuple(segment))]] * (end - first)
-    return every
+    return [
+        tuple(segment)
+        for (first, *segment), end in zip(found, ends, strict=True)
+        for _ in range(first, end)
+    ]
+
+
+def seconds_on(link: str, steps: int, step_seconds: dict[str, float]) -> list[float]:
+    """Of every step on a named link, from what a step takes on each of its segments."""
+    return [step_seconds[segment_key(segment)] for segment in segment_of_steps(link, steps)]
 
 
 # --- tasks ---
@@ -153,9 +162,15 @@ def train(
     *,
     steps: int | None = None,
     make: Callable = make_task,
+    tell_plans: bool = False,
     **options,
 ) -> dict:
-    """Trains for all steps."""
+    """Trains for all steps. If it is to tell plans, which buckets went by what in which steps."""
+    if tell_plans:
+        with tempfile.TemporaryDirectory() as folder:
+            trace = f"{folder}/trace.jsonl"
+            result = train(job, ranks, seed, link, steps=steps, make=make, trace=trace, **options)
+            return {**result, "plans": plans_in(trace)}
     import torch
 
     torch.set_num_threads(1)
@@ -185,9 +200,87 @@ def train(
     }
 
 
-def time_steps(job: Job, ranks: int, seed: int, ways: dict[str, list[dict]]) -> dict[str, dict]:
+# --- plans ---
+
+Plans = list[list]  # [first step, choices of the buckets in words], as often as they change
+BETWEEN = " | "  # choices of two buckets
+
+
+def plans_in(trace: str) -> Plans:
+    from tidegate import _core
+
+    steps = _core.read_trace(trace)["steps"]
+    words = [(BETWEEN.join(each["choices"]), number) for number, each in enumerate(steps)]
+    # Before the first backward all parameters share one bucket; static choices go without that
+    # step, too.
+    words[0] = (words[1][0], 0)
+    return [[next(same)[1], plan] for plan, same in groupby(words, lambda each: each[0])]
+
+
+def plan_of_steps(plans: Plans, steps: int) -> list[str]:
+    ends = [first for first, _ in plans[1:]] + [steps]
+    return [plan for (first, plan), end in zip(plans, ends, strict=True) for _ in range(first, end)]
+
+
+def seconds_of_plans(
+    link: str, steps: int, plans: Plans, times: dict[str, dict]
+) -> list[float] | None:
+    """Of every step, by what each plan was timed to take there; none if one was not."""
+    every = []
+    for plan, segment in zip(
+        plan_of_steps(plans, steps), segment_of_steps(link, steps), strict=True
+    ):
+        timed = times.get(plan, {})
+        on_links = timed.get("step_seconds", {})
+        if segment_key(segment) not in on_links:
+            return None
+        every.append(on_links[segment_key(segment)] + timed["longer"])
+    return every
+
+
+def way_of_plan(plan: str) -> dict:
+    """Options of a cluster that sends every step so."""
+    choices = [choice_in(words) for words in plan.split(BETWEEN)]
+    if all(choice == choices[0] for choice in choices):
+        return {"policy": "fixed", **choices[0]}
+
+    def by_bucket(question):
+        from tidegate import Choice
+
+        return Choice(**choices[min(question.bucket, len(choices) - 1)])
+
+    by_bucket.compared = False  # among ranks: all of them are in this process
+    return {"policy": by_bucket}
+
+
+IN_WORDS_OF_CHOICE = re.compile(
+    r"(?P<method>[a-z0-9-]+)(?: rank (?P<rank>\d+)| (?P<ratio>[\d.e-]+))?"
+    r"(?: in (?P<bits>\d+) bits)?(?: by (?P<route>\S+))?"
+)
+
+
+def choice_in(words: str) -> dict:
+    """As make_cluster takes it."""
+    found = IN_WORDS_OF_CHOICE.fullmatch(words)
+    if not found:
+        raise ValueError(f"no choice: {words!r}")
+    kinds = {"method": str, "rank": int, "ratio": float, "bits": int, "route": str}
+    return {key: kinds[key](value) for key, value in found.groupdict().items() if value}
+
+
+# --- what steps take ---
+
+
+def time_steps(
+    job: Job,
+    ranks: int,
+    seed: int,
+    ways: dict[str, list[dict]],
+    only: dict[str, set[tuple[float, float]]] | None = None,
+) -> dict[str, dict]:
     """What a step takes by every way, which is a list of options for clusters of which the fastest
-    counts: {way: {"step_seconds": on every link, "longer": seconds}}.
+    counts: {way: {"step_seconds": on every link, "longer": seconds}}. `only` names the links for
+    ways that are not wanted on all.
 
     On links it is timed by the real exchange of gradients that do not change, at hardly any other
     cost. Between the passes of a real training compressing takes longer, because caches hold other
@@ -209,6 +302,8 @@ def time_steps(job: Job, ranks: int, seed: int, ways: dict[str, list[dict]]) -> 
     best: dict[str, dict] = {}  # of every way's options, on the fastest link
     for link in all_segments(job.steps):
         for way, routes in ways.items():
+            if link != fast and only and link not in only.get(way, {link}):
+                continue
             took = [median(still, link, options) for options in routes]
             on_links[way][segment_key(link)] = rounded(min(took))
             if link == fast:

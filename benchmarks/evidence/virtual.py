@@ -3,9 +3,10 @@
 sent is real, seconds are modelled (jobs.py says how jobs are scaled).
 
 A static choice learns the same on any link and, but for the rounding of sums, on any machine, so it
-is trained once. What its steps take is measured apart: of all choices of a job in turn, on every
-link that there is at some time, so that a machine that is slow for a while is slow for all. A
-policy is trained on every link.
+is trained once. A policy is trained on every link. What steps take is measured apart: of all static
+choices of a job, and of all that `auto` has made of it, in turn, on every link that there is at
+some time, so that a machine that is slow for a while is slow for all. Other policies choose among
+so many levels that their seconds are those of their own runs.
 """
 
 from functools import partial
@@ -18,8 +19,10 @@ from .store import Store
 
 RANKS = (4, 16)
 MANY = 64  # ranks, for few methods
-# Of `auto` and static choices, by ranks; dense, whose spread is the noise, has three with 16 ranks.
+# Of `auto` and static choices, by ranks; dense, whose spread is the noise, has three with 16 ranks,
+# and all of the CNN, whose seeds differ by more than what is lost.
 SEEDS_OF = {4: SEEDS, 16: SEEDS[:2], MANY: SEEDS[:1]}
+NOISY = "cnn"
 TRAINED_ON = "1gbit"  # static choices, and what does not look at the link
 
 STATIC = {
@@ -63,6 +66,7 @@ TRAINING = {
     "lstm": {4: 20, 16: 34, 64: 90},
 }
 TIMING = {4: 4, 16: 8, 64: 25}  # of one choice
+PLANS = 6  # of `auto`, most of them on few links, take as long as so many choices
 
 QUICK_STATIC = {
     "cnn": ("dense", "bf16", "int4", "topk-0.1", "topk-0.01", "powersgd-4"),
@@ -74,22 +78,21 @@ QUICK_AUTO = {"cnn": ("1gbit", "100mbit", "C2"), "gpt": ("100mbit",), "lstm": ("
 
 def cells() -> list[Cell]:
     made = []
-    for ranks in (*RANKS, MANY):
-        for name in JOBS:
-            choices = choices_of(name, ranks)
-            made.append(times_cell(name, ranks))
-            made += [
-                static_cell(name, ranks, choice, seed)
-                for choice in choices
-                for seed in seeds_of_choice(ranks, choice)
-            ]
-            made += [
-                policy_cell(name, ranks, policy, link, seed)
-                for policy in policies_of(ranks)
-                for link in LINKS
-                for seed in seeds_of_policy(ranks, policy, link)
-            ]
-    return made
+    places = [(ranks, name) for ranks in (*RANKS, MANY) for name in JOBS]
+    for ranks, name in places:
+        made += [
+            static_cell(name, ranks, choice, seed)
+            for choice in choices_of(name, ranks)
+            for seed in seeds_of_choice(name, ranks, choice)
+        ]
+        made += [
+            policy_cell(name, ranks, policy, link, seed)
+            for policy in policies_of(ranks)
+            for link in LINKS
+            for seed in seeds_of_policy(name, ranks, policy, link)
+        ]
+    # Last: they time what `auto` has chosen.
+    return made + [times_cell(name, ranks) for ranks, name in places]
 
 
 def choices_of(name: str, ranks: int) -> tuple[str, ...]:
@@ -100,23 +103,27 @@ def policies_of(ranks: int) -> tuple[str, ...]:
     return ("auto",) if ranks == MANY else tuple(POLICIES)
 
 
-def seeds_of_choice(ranks: int, choice: str) -> tuple[int, ...]:
-    return SEEDS if choice == "dense" and ranks in RANKS else SEEDS_OF[ranks]
+def seeds_of(name: str, ranks: int) -> tuple[int, ...]:
+    return SEEDS if name == NOISY else SEEDS_OF[ranks]
 
 
-def seeds_of_policy(ranks: int, policy: str, link: str) -> tuple[int, ...]:
+def seeds_of_choice(name: str, ranks: int, choice: str) -> tuple[int, ...]:
+    return SEEDS if choice == "dense" and ranks in RANKS else seeds_of(name, ranks)
+
+
+def seeds_of_policy(name: str, ranks: int, policy: str, link: str) -> tuple[int, ...]:
     if policy == "auto":
-        return SEEDS_OF[ranks]
+        return seeds_of(name, ranks)
     return SEEDS if ranks == RANKS[0] and link in REPEATED[policy] else SEEDS[:1]
 
 
 def times_cell(name: str, ranks: int) -> Cell:
     return Cell(
         times_name(name, ranks),
-        TIMING[ranks] * len(choices_of(name, ranks)),
+        TIMING[ranks] * (len(choices_of(name, ranks)) + PLANS),
         partial(time_choices, name, ranks),
         quick=ranks == 4,
-        seed=SEEDS[0],
+        seed=SEEDS[-1],
     )
 
 
@@ -170,15 +177,44 @@ def fixed(choice: str) -> dict:
 
 
 def time_choices(name: str, ranks: int) -> dict:
-    """By choice: seconds of a step on every link, and how much longer one takes in a training."""
+    """By choice: seconds of a step on every link, and how much longer one takes in a training.
+    "plans": the same of what `auto` has done, where it has."""
     ways = {}
     for choice in choices_of(name, ranks):
         routes = ("engine", "tree") if choice in PLAIN else (None,)
         ways[choice] = [fixed(choice) | ({"route": route} if route else {}) for route in routes]
-    return jobs.time_steps(JOBS[name], ranks, SEEDS[0], ways)
+    plans = plans_of_auto(Store(), name, ranks)
+    ways |= {plan: [jobs.way_of_plan(plan)] for plan in plans}
+    times = jobs.time_steps(JOBS[name], ranks, SEEDS[0], ways, only=plans)
+    return {choice: times[choice] for choice in choices_of(name, ranks)} | {
+        "plans": {plan: times[plan] for plan in plans}
+    }
+
+
+def plans_of_auto(store: Store, name: str, ranks: int) -> dict[str, set[tuple[float, float]]]:
+    """In all its runs, and on which links they are wanted."""
+    wanted: dict[str, set[tuple[float, float]]] = {}
+    steps = JOBS[name].steps
+    for link in LINKS:
+        links = jobs.segment_of_steps(link, steps)
+        for seed in seeds_of_policy(name, ranks, "auto", link):
+            result = store.result(policy_name(name, ranks, "auto", link, seed))
+            if result is None or "plans" not in result:
+                continue
+            plans = jobs.plan_of_steps(result["plans"], steps)
+            for plan, segment in zip(plans, links, strict=True):
+                wanted.setdefault(plan, set()).add(segment)
+    return wanted
 
 
 def train_policy(name: str, ranks: int, policy: str, link: str, seed: int) -> dict:
     from tidegate.policies import parse
 
-    return jobs.train(JOBS[name], ranks, seed, link, policy=parse(POLICIES[policy]))
+    return jobs.train(
+        JOBS[name],
+        ranks,
+        seed,
+        link,
+        policy=parse(POLICIES[policy]),
+        tell_plans=policy == "auto",
+    )

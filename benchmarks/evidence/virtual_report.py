@@ -53,7 +53,7 @@ class Row:
     seconds: dict[str, float] = field(default_factory=dict)  # by link
     steps: dict[str, list[float]] = field(default_factory=dict)  # seconds of each, by link
     figures_on: dict[str, Figures] = field(default_factory=dict)  # of a policy
-    elsewhere: set[str] = field(default_factory=set)  # links: on another machine than static ones
+    apart: set[str] = field(default_factory=set)  # links: not timed in turn with static choices
     to_target: dict[str, float | None] = field(default_factory=dict)  # None: not reached
 
 
@@ -99,14 +99,14 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
     times = look_up(store, times_name(job.name, ranks))
     statics, policies, missing, cells = {}, {}, int(times is None), 1
     for choice in choices_of(job.name, ranks):
-        seeds = seeds_of_choice(ranks, choice)
+        seeds = seeds_of_choice(job.name, ranks, choice)
         found = [look_up(store, static_name(job.name, ranks, choice, seed)) for seed in seeds]
         cells += len(found)
         missing += found.count(None)
         statics[choice] = list(filter(None, found))
     for policy in policies_of(ranks):
         for link in LINKS:
-            wanted = seeds_of_policy(ranks, policy, link)
+            wanted = seeds_of_policy(job.name, ranks, policy, link)
             found = [look_up(store, policy_name(job.name, ranks, policy, link, s)) for s in wanted]
             cells += len(found)
             missing += found.count(None)
@@ -196,14 +196,31 @@ def policy_row(
     for link, results in by_link.items():
         if not results:
             continue
-        row.seconds[link] = mean(result["seconds"] for result in results)
+        timed = [steps_in_turn(job, link, result, times) for result in results]
+        if None in timed:
+            row.apart.add(link)
+        runs = list(zip(results, timed, strict=True))
+        row.seconds[link] = mean(sum(t) if t else result["seconds"] for result, t in runs)
         row.figures_on[link] = row.figures if policy in BLIND else figures_of(job, results)
-        if times and any(result["cpu"] != times["cpu"] for result in results):
-            row.elsewhere.add(link)
         losses = [loss for _, loss in mean_curve(results)]
-        at = mean_lists([result["seconds_at"] for result in results])
+        at = mean_lists([seconds_at(result, t) for result, t in runs])
         row.to_target[link] = crossing(losses, at, target)
     return row
+
+
+def steps_in_turn(job: Job, link: str, result: dict, times: dict | None) -> list[float] | None:
+    """Seconds of the steps of a run, by what its choices take beside static ones; none if they were
+    not timed beside them."""
+    if not times or "plans" not in result or "plans" not in times:
+        return None
+    return jobs.seconds_of_plans(link, job.steps, result["plans"], times["plans"])
+
+
+def seconds_at(result: dict, steps: list[float] | None) -> list[float]:
+    """When the points of its curve were reached."""
+    if steps is None:
+        return result["seconds_at"]
+    return [sum(steps[:step]) for step, _ in result["curve"]]
 
 
 def sent_of(result: dict) -> float:
@@ -263,7 +280,7 @@ def seconds(value: float | None) -> str:
 
 def seconds_of(row: Row | None, link: str) -> str:
     text = seconds(row.seconds.get(link) if row else None)
-    return f"{text}†" if row and link in row.elsewhere else text
+    return f"{text}†" if row and row.name == "auto" and link in row.apart else text
 
 
 def times(value: float) -> str:
@@ -338,12 +355,15 @@ on C1 and C2 by that of every phase, as if it knew of them beforehand;
 `bf16` go by the engine's all-reduce or a tree, whichever is faster. Steps of all choices are timed
 in turn on every link, with gradients that do not change; between the passes of a real training
 compressing takes longer, which is measured for every choice (at 25 Gbit/s, where it shows most)
-and added to all its steps. What a choice learns may come from another machine. Where a policy's
-seconds do, there is a †. Policies were trained at other hours than choices were timed, on a machine
-that others use too: differences of a few per cent mean little. What `auto` looks at in a gradient
-now and then (four passes every 64 steps) is in no seconds, like records. With 16 ranks there are
-two seeds, but three of dense; with {MANY} there is one, a short list of static choices, and the
-noise is that of 16 ranks. All are compared with dense of the same seeds.
+and added to all its steps. `auto` is trained on every link, and what it chose there is timed in the
+same turns: its seconds are those of its choices, step by step, without what changing from one to
+another takes. (By the clock of its own run, at another hour on a machine that others use too,
+the same choices took up to a tenth more or less.) A † marks seconds of `auto` that are of its own
+clock, as those of all other policies are. What a choice learns may come from another machine. What
+`auto` looks at in a gradient now and then (four passes every 64 steps) is in no seconds, like
+records. The CNN has three seeds throughout; the others two with 16 ranks, but three of dense, and
+one with {MANY}, where noise is that of 16 ranks. With {MANY} there is a short list of static
+choices. All are compared with dense of the same seeds.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of

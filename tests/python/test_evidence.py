@@ -22,7 +22,14 @@ import tidegate
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.evidence import claims_report, command, jobs, tables, virtual_report  # noqa: E402
+from benchmarks.evidence import (  # noqa: E402
+    claims_report,
+    command,
+    jobs,
+    tables,
+    virtual,
+    virtual_report,
+)
 from benchmarks.evidence.cell import Cell, all_cells, check, estimate, in_order  # noqa: E402
 from benchmarks.evidence.report import Plot, Report, table  # noqa: E402
 from benchmarks.evidence.store import Store, write_whole  # noqa: E402
@@ -346,6 +353,68 @@ def test_static_choices_are_timed_in_turn_and_by_their_fastest_route(monkeypatch
     assert len({link for link, _ in asked[:3]}) == 1 and asked[2][0] != asked[3][0]
 
 
+def test_what_auto_has_chosen_is_timed_where_it_has_chosen_it(tmp_path):
+    store, steps = Store(tmp_path), jobs.JOBS["cnn"].steps
+    low, all_of_it = "powersgd rank 8 in 16 bits by tree", "bf16 by engine | int4 by owner"
+    plans = [[0, low], [steps - 1, all_of_it]]
+    store.write(virtual.policy_name("cnn", 4, "auto", "C1", 60), {"result": {"plans": plans}})
+    wanted = virtual.plans_of_auto(store, "cnn", 4)
+    on_c1 = jobs.segment_of_steps("C1", steps)
+    assert wanted == {low: set(on_c1), all_of_it: {on_c1[-1]}}
+
+    def timed(seconds: float) -> dict:
+        on_links = {jobs.segment_key(segment): seconds for segment in on_c1}
+        return {"step_seconds": on_links, "longer": 0.5}
+
+    times = {low: timed(1.0), all_of_it: timed(2.0)}
+    found = jobs.seconds_of_plans("C1", steps, plans, times)
+    assert found == [1.5] * (steps - 1) + [2.5]
+    assert jobs.seconds_of_plans("C1", steps, plans, {low: timed(1.0)}) is None
+    assert jobs.seconds_of_plans("wan", steps, plans, times) is None, "not timed there"
+
+    # The times come after the runs whose choices they are of.
+    names = [cell.name for cell in in_order(virtual.cells())]
+    for ranks, name in ((4, "lstm"), (16, "cnn"), (64, "gpt")):
+        last = max(i for i, n in enumerate(names) if n.startswith(f"virtual/{name}/{ranks}/auto/"))
+        assert names.index(virtual.times_name(name, ranks)) > last
+
+
+def test_what_auto_has_chosen_is_repeated_as_it_was():
+    alike = jobs.way_of_plan("topk 0.025 in 16 bits by owner | topk 0.025 in 16 bits by owner")
+    assert alike == {
+        "policy": "fixed",
+        "method": "topk",
+        "ratio": 0.025,
+        "bits": 16,
+        "route": "owner",
+    }
+    assert jobs.choice_in("dense by tree") == {"method": "dense", "route": "tree"}
+    assert jobs.choice_in("powersgd rank 6") == {"method": "powersgd", "rank": 6}
+    with pytest.raises(ValueError, match="no choice"):
+        jobs.choice_in("by the tree")
+    job = jobs.JOBS["cnn"]
+    way = jobs.way_of_plan("bf16 by engine | int4 by owner")
+    trained = jobs.train(job, 2, 0, "1gbit", steps=4, tell_plans=True, **way)
+    assert trained["plans"] == [[0, "bf16 by engine | int4 by owner"]]
+
+
+def test_seconds_of_auto_are_those_of_its_choices_beside_static_ones():
+    job = jobs.JOBS["cnn"]
+    run = {"figure": 0.8, "seed": 60, "cpu": "this", "seconds": 5.0, "seconds_at": [4.0, 5.0]}
+    run |= {"curve": [[200, 1.0], [400, 0.5]], "bytes_sent": 1.0, "dense_bytes": 2.0}
+    run |= {"plans": [[0, "int4 by owner"]]}
+    on_links = {jobs.segment_key(jobs.segment_of_steps("1gbit", 1)[0]): 0.01}
+    times = {"plans": {"int4 by owner": {"step_seconds": on_links, "longer": 0.01}}}
+    row = virtual_report.policy_row(job, "auto", {"1gbit": [run], "wan": [run]}, 0.5, times)
+    assert (
+        row.seconds["1gbit"] == pytest.approx(8.0)
+        and row.to_target["1gbit"] == row.seconds["1gbit"]
+    )
+    assert virtual_report.seconds_of(row, "1gbit") == "8"
+    assert virtual_report.seconds_of(row, "wan") == "5†", "by the clock of its run"
+    assert virtual_report.seconds_of(row, "C1") == "missing"
+
+
 def test_a_training_that_diverged_is_stored_and_never_reaches_a_target(tmp_path):
     curve = jobs.rounded([[10, 0.5], [20, math.nan]])
     assert curve == [[10, 0.5], [20, None]]
@@ -395,17 +464,6 @@ def test_a_diverged_training_is_worse_than_all_others():
         setting.job = job
         diverged = virtual_report.figures_of(job, [{"figure": None, "seed": 0}])
         assert not setting.as_good(diverged)
-
-
-def test_seconds_of_another_machine_are_marked():
-    job = jobs.JOBS["cnn"]
-    result = {"figure": 0.8, "seed": 60, "cpu": "this", "seconds": 5.0, "seconds_at": [5.0]}
-    result |= {"curve": [[400, 0.5]], "bytes_sent": 1.0, "dense_bytes": 2.0}
-    by_link = {"1gbit": [result], "wan": [{**result, "cpu": "that"}]}
-    row = virtual_report.policy_row(job, "auto", by_link, 0.5, {"cpu": "this"})
-    assert virtual_report.seconds_of(row, "1gbit") == "5"
-    assert virtual_report.seconds_of(row, "wan") == "5†"
-    assert virtual_report.seconds_of(row, "C1") == "missing"
 
 
 @pytest.mark.parametrize(
