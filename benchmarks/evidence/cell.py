@@ -20,6 +20,7 @@ class Cell:
     quick      part of --quick
     exclusive  needs the machine for itself; others run two at a time
     seed       of all cells that share the first part of their names, the first seed runs first
+    last       looks at what others have found: starts when all of these have ended
     """
 
     name: str
@@ -28,6 +29,7 @@ class Cell:
     quick: bool
     exclusive: bool = False
     seed: int = 0
+    last: bool = False
 
 
 def modules() -> list[ModuleType]:
@@ -49,12 +51,16 @@ def check(cells: list[Cell]) -> list[Cell]:
 
 
 def in_order(cells: list[Cell]) -> list[Cell]:
-    """The first seed of everything first; of one seed, what needs the machine for itself last."""
+    """The first seed of everything first; of one seed, what needs the machine for itself last. What
+    is to be last is."""
     seeds: dict[str, set[int]] = {}
     for cell in cells:
         seeds.setdefault(family(cell), set()).add(cell.seed)
     turns = {name: sorted(found) for name, found in seeds.items()}
-    return sorted(cells, key=lambda cell: (turns[family(cell)].index(cell.seed), cell.exclusive))
+    return sorted(
+        cells,
+        key=lambda cell: (cell.last, turns[family(cell)].index(cell.seed), cell.exclusive),
+    )
 
 
 def family(cell: Cell) -> str:

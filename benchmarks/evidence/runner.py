@@ -87,6 +87,8 @@ def run_cells(
 def may_start(cell: Cell, running: Sequence[Running], processes: int) -> bool:
     if cell.exclusive or any(each.cell.exclusive for each in running):
         return not running
+    if cell.last and not all(each.cell.last for each in running):
+        return False
     return len(running) < processes
 
 

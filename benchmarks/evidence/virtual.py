@@ -123,7 +123,8 @@ def times_cell(name: str, ranks: int) -> Cell:
         TIMING[ranks] * (len(choices_of(name, ranks)) + PLANS),
         partial(time_choices, name, ranks),
         quick=ranks == 4,
-        seed=SEEDS[-1],
+        seed=SEEDS[0],
+        last=True,
     )
 
 

@@ -141,11 +141,11 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
 
 
 def look_up(store: Store, name: str) -> dict | None:
-    """A result, with the seed and the processor it is of."""
+    """A result, with the seed it is of."""
     record = store.read(name)
     if record is None:
         return None
-    return {**record["result"], "seed": record["seed"], "cpu": record["machine"]["cpu"]}
+    return {**record["result"], "seed": record["seed"]}
 
 
 def figures_of(job: Job, results: list[dict]) -> Figures:
@@ -358,11 +358,15 @@ compressing takes longer, which is measured for every choice (at 25 Gbit/s, wher
 and added to all its steps. `auto` is trained on every link, and what it chose there is timed in the
 same turns: its seconds are those of its choices, step by step, without what changing from one to
 another takes. (By the clock of its own run, at another hour on a machine that others use too,
-the same choices took up to a tenth more or less.) A † marks seconds of `auto` that are of its own
-clock, as those of all other policies are. What a choice learns may come from another machine. What
-`auto` looks at in a gradient now and then (four passes every 64 steps) is in no seconds, like
-records. The CNN has three seeds throughout; the others two with 16 ranks, but three of dense, and
-one with {MANY}, where noise is that of 16 ranks. With {MANY} there is a short list of static
+the same choices took up to a quarter more or less.) A † marks seconds of `auto` that are of its own
+clock, as those of all other policies are, which therefore should not be held against others by
+a few per cent. What a choice learns may come from another machine. Not in the seconds of `auto` is
+what it looks at: statistics for records, which make compressing 1 to 5 ms longer in a quarter to a
+half of the steps (in five runs on other seeds: at most 1 % of the time), and four passes over the
+gradient every 64 steps. The CNN has three seeds throughout; the others two with 16 ranks, but three
+of dense, and one with {MANY}, where noise is that of 16 ranks. With {
+    MANY
+} there is a short list of static
 choices. All are compared with dense of the same seeds.
 """
 

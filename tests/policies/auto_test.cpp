@@ -668,13 +668,14 @@ TEST(Auto, FindsOutThatALinkHasBecomeFastThoughItsMessagesDoNotShowIt) {
 
 // Behind a long latency transfers may never show the rate that a sounding has.
 TEST(Auto, KeepsToWhatASoundingHasShownWhileStepsTakeNoLonger) {
-  const auto bytes_after_a_sounding = [](bool slow_again) {
+  const auto bytes_after_a_sounding = [](bool slow_again, bool just_changed) {
     PretendedJob job("20mbit,2ms");
     job.backlog = as_measured;
     const auto policy = sgd();
     const double little = job.run(*policy, 240).bytes_sent;
     job.known = job.link;  // for good
     job.link = parse_link("2gbit,2ms");
+    job.network_changes += just_changed;  // what steps took before is forgotten
     for (int i = 0; i < 400; ++i) {
       if (job.step(*policy).reason.find("a sounding shows") == std::string::npos) continue;
       if (slow_again) job.link = *job.known;
@@ -682,8 +683,30 @@ TEST(Auto, KeepsToWhatASoundingHasShownWhileStepsTakeNoLonger) {
     }
     return 0.0;
   };
-  EXPECT_GT(bytes_after_a_sounding(false), 2);
-  EXPECT_LT(bytes_after_a_sounding(true), 1.5);
+  EXPECT_GT(bytes_after_a_sounding(false, false), 2);
+  EXPECT_LT(bytes_after_a_sounding(true, false), 1.5);
+  EXPECT_LT(bytes_after_a_sounding(true, true), 1.5);
+}
+
+// Then nobody knows what to go back to: the next review goes by the link as it is known.
+TEST(Auto, DropsWhatASoundingHasShownIfStepsTakeLonger) {
+  PretendedJob job("20mbit,2ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  const double little = job.run(*policy, 240).bytes_sent;
+  job.known = job.link;
+  job.link = parse_link("2gbit,2ms");
+  int waited = 0;
+  while (job.step(*policy).reason.find("a sounding shows") == std::string::npos && ++waited < 400) {
+  }
+  ASSERT_LT(waited, 400) << "there was none";
+  Notes notes = policy->remember();
+  EXPECT_EQ(notes.at("auto plan sounded"), Numbers{1});
+  notes.at("auto step times").clear();
+  const auto resumed = sgd();
+  resumed->recall(notes);
+  job.link = *job.known;
+  EXPECT_LT(job.run(*resumed, 80).bytes_sent, 1.5 * little);
 }
 
 TEST(Auto, SoundingALinkThatStaysSlowCostsNoMoreThanItMay) {
@@ -747,12 +770,12 @@ TEST(Auto, GoesOnFromItsNotesAsIfNeverStopped) {
   }
 }
 
-// Stopped in the step of a sounding, and in the two after it.
+// Stopped in the step of a sounding, in the two after it, and by what it has shown.
 TEST(Auto, GoesOnFromItsNotesInTheMiddleOfASounding) {
   const auto is_sounding = [](const PretendedJob::Step& step) {
     return step.reason.find("one step of longer") == 0;
   };
-  for (const int later : {0, 1, 2}) {
+  for (const int later : {0, 1, 2, 5, 40}) {
     PretendedJob job("20mbit,2ms");
     job.backlog = as_measured;
     const auto policy = sgd();
@@ -768,6 +791,8 @@ TEST(Auto, GoesOnFromItsNotesInTheMiddleOfASounding) {
     resumed->recall(policy->remember());
     for (int i = 0; i < 400; ++i) {
       ASSERT_EQ(same_job.step(*resumed).choices, job.step(*policy).choices)
+          << i << " steps after it went on " << later << " steps after a sounding";
+      ASSERT_EQ(resumed->remember(), policy->remember())
           << i << " steps after it went on " << later << " steps after a sounding";
     }
   }

@@ -88,6 +88,14 @@ def run(tmp_path):
     return call
 
 
+def test_what_looks_at_others_results_waits_for_all_of_them(run, tmp_path):
+    looking = Cell("last", 1.0, functools.partial(occupy, str(tmp_path), "last"), False, last=True)
+    others = [made(tmp_path, name, occupy, seed=seed) for seed, name in enumerate("abc")]
+    assert in_order([looking, *others])[-1] is looking
+    assert run([looking, *others]) == 0
+    assert run.store.result("last") == {"seen": 1}
+
+
 def test_results_are_stored_with_what_is_needed_to_repeat_them(run, tmp_path):
     assert run([made(tmp_path, "a/b/seed3", seed=3)]) == 0
     record = run.store.read("a/b/seed3")
@@ -372,11 +380,8 @@ def test_what_auto_has_chosen_is_timed_where_it_has_chosen_it(tmp_path):
     assert jobs.seconds_of_plans("C1", steps, plans, {low: timed(1.0)}) is None
     assert jobs.seconds_of_plans("wan", steps, plans, times) is None, "not timed there"
 
-    # The times come after the runs whose choices they are of.
-    names = [cell.name for cell in in_order(virtual.cells())]
-    for ranks, name in ((4, "lstm"), (16, "cnn"), (64, "gpt")):
-        last = max(i for i, n in enumerate(names) if n.startswith(f"virtual/{name}/{ranks}/auto/"))
-        assert names.index(virtual.times_name(name, ranks)) > last
+    times = virtual.times_cell("cnn", 4)
+    assert times.last and times.seed == jobs.SEEDS[0]
 
 
 def test_what_auto_has_chosen_is_repeated_as_it_was():
@@ -400,7 +405,7 @@ def test_what_auto_has_chosen_is_repeated_as_it_was():
 
 def test_seconds_of_auto_are_those_of_its_choices_beside_static_ones():
     job = jobs.JOBS["cnn"]
-    run = {"figure": 0.8, "seed": 60, "cpu": "this", "seconds": 5.0, "seconds_at": [4.0, 5.0]}
+    run = {"figure": 0.8, "seed": 60, "seconds": 5.0, "seconds_at": [4.0, 5.0]}
     run |= {"curve": [[200, 1.0], [400, 0.5]], "bytes_sent": 1.0, "dense_bytes": 2.0}
     run |= {"plans": [[0, "int4 by owner"]]}
     on_links = {jobs.segment_key(jobs.segment_of_steps("1gbit", 1)[0]): 0.01}

@@ -443,7 +443,7 @@ class Auto : public Policy {
     return std::max(adapting, kHighestRank / present().rank * rules_.low_rank_wait);
   }
 
-  // Of what one sounding has shown, sooner: nothing else speaks for it.
+  // A plan that rests on one sounding is doubted sooner: nothing else speaks for it.
   bool too_slow() const {
     const double guard = plan_->sounded ? (1 + rules_.guard) / 2 : rules_.guard;
     return plan_->timed && plan_->times.size() >= rules_.enough_times &&
@@ -862,6 +862,7 @@ class Auto : public Policy {
     }
     if (!best || best_step > here * (1 - rules_.margin)) {
       plan_->expected = here;
+      plan_->sounded = false;  // what it was made for is no longer so
       return;
     }
     trials_.disappointed(plan_->choice, here / plan_->expected, now.step);
@@ -1009,8 +1010,8 @@ PolicyRow auto_row() {
            {"critical", "0.165",
             "patience times this in the critical regimes of the start and of dropped rates, where "
             "what waits grows old soon; not for int8 and int4. With 0.4 an LSTM stayed at ranks 8 "
-            "and 6 and lost 0.085 bits; with this it leaves rank 8 after 14 to 25 steps and loses "
-            "0.006"},
+            "and 6 and lost 0.085 bits; with this it leaves rank 8 after 12 to 18 steps and loses "
+            "0.003 to 0.008"},
            {"critical_later", "0.4",
             "the same in regimes that only norms tell of: with 0.165 a CNN went from rank 4 to 8 "
             "and back in each, and ended no better"},
@@ -1042,7 +1043,7 @@ PolicyRow auto_row() {
             "latency has, so may its rate"},
            {"guard", "1.25",
             "steps that take longer than modelled by this factor make it look for something "
-            "faster"},
+            "faster; by half as much more, what rests on a sounding alone"},
            {"pause", "200", "steps before a choice that disappointed is tried again; then doubled"},
            {"wait", "8",
             "least steps between two reviews; else as many as the backlog says, for the residual "
@@ -1054,8 +1055,10 @@ PolicyRow auto_row() {
             "from rank 8 down to 1 before it was seen that each was too low; with 32 at every rank "
             "two of three went down to 2 and up to 8 again"},
            {"look_anyway", "512",
-            "steps after which candidates are compared even if nothing seems new: 8 times the "
-            "longest wait, so that small changes that add up are not missed for ever"},
+            "steps after which candidates are compared even if nothing seems new, or what is in "
+            "use "
+            "rests on a sounding: 8 times the longest wait, so that small changes that add up are "
+            "not missed for ever"},
            {"alike", "0.08",
             "relative change of an input that is none: a comparison takes milliseconds, and would "
             "hardly come out otherwise. Rates that are measured waver by some per cent"},
