@@ -236,7 +236,9 @@ def make_report(store: Store) -> Report:
         "zero), seeds 0, 1, 2. Every rank has a network namespace of its own with a real, shaped "
         "link (docs/NETLAB.md); the four share the cores of one machine. Only steps are on the "
         "clock, not evaluations and start-up. Medians over seeds, in brackets the smallest and the "
-        "largest. Bytes are those that the interface counted, with all headers.\n",
+        "largest. Bytes are those that the interface counted, with all headers; those of DDP and "
+        "torch's hooks are of the whole run on loopback, because their first steps are unlike the "
+        "others.\n",
         "**How static choices are timed.** What they learn does not depend on the link. They are "
         f"trained once per seed on loopback; on every other link their first {WARM_UP} steps "
         f"and {TIMED} more are timed, and their time to 86 % is that of the first and the mean of "

@@ -20,9 +20,10 @@ from .store import Store
 RANKS = (4, 16)
 MANY = 64  # ranks, for few methods
 # Of `auto` and static choices, by ranks; dense, whose spread is the noise, has three with 16 ranks,
-# and all of the CNN, whose seeds differ by more than what is lost.
+# and the CNN, whose seeds differ by more than what is lost, more of all.
 SEEDS_OF = {4: SEEDS, 16: SEEDS[:2], MANY: SEEDS[:1]}
 NOISY = "cnn"
+NOISY_SEEDS_OF = {4: (*SEEDS, 63, 64, 65), 16: SEEDS, MANY: SEEDS}
 TRAINED_ON = "1gbit"  # static choices, and what does not look at the link
 
 STATIC = {
@@ -104,11 +105,12 @@ def policies_of(ranks: int) -> tuple[str, ...]:
 
 
 def seeds_of(name: str, ranks: int) -> tuple[int, ...]:
-    return SEEDS if name == NOISY else SEEDS_OF[ranks]
+    return (NOISY_SEEDS_OF if name == NOISY else SEEDS_OF)[ranks]
 
 
 def seeds_of_choice(name: str, ranks: int, choice: str) -> tuple[int, ...]:
-    return SEEDS if choice == "dense" and ranks in RANKS else seeds_of(name, ranks)
+    seeds = seeds_of(name, ranks)
+    return max(SEEDS, seeds, key=len) if choice == "dense" and ranks in RANKS else seeds
 
 
 def seeds_of_policy(name: str, ranks: int, policy: str, link: str) -> tuple[int, ...]:
