@@ -363,9 +363,8 @@ clock, as those of all other policies are, which therefore should not be held ag
 a few per cent. What a choice learns may come from another machine. Not in the seconds of `auto` is
 what it looks at: statistics for records, which make compressing 1 to 5 ms longer in a quarter to a
 half of the steps (in five runs on other seeds: at most 1 % of the time), and four passes over the
-gradient every 64 steps. The CNN has six seeds with 4 ranks and three with more (with
-three, whether it was as good as dense was luck: `auto` was 0.36 points from dense at 1 Gbit/s and
-0.16 over the WAN, where it had done the same); the others three, two with 16 ranks, but three of
+gradient every 64 steps. The CNN has six seeds with 4 ranks and three with more, because
+its seeds differ by more than what is lost; the others have three, two with 16 ranks, but three of
 dense, and one with {MANY}, where noise is that of 16 ranks. With {
     MANY
 } there is a short list of static
