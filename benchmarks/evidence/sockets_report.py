@@ -247,6 +247,9 @@ def make_report(store: Store) -> Report:
         "elsewhere; "
         "`accordion`, which does not look at the link, is trained at 100 Mbit/s only and timed "
         "elsewhere.\n",
+        "**What takes processor time depends on the hour**, by up to 15 % for the same steps of "
+        "the same choice. So `auto`, PowerSGD, int4 and top-k 1 % on constant shaped links are of "
+        "one hour; what the wire bounds, and what is learned, may be of others.\n",
         check_words(store, all_rows[CHECKED[1]]),
         "## Goals\n",
         table(["figure", "goal", "measured", ""], goal_rows(store, all_rows, good)),
