@@ -717,6 +717,25 @@ TEST(Auto, KeepsToWhatASoundingHasShownWhileStepsTakeNoLonger) {
   EXPECT_LT(bytes_after_a_sounding(true, true), 1.5);
 }
 
+// Models were wrong once, before the link became fast.
+TEST(Auto, BelievesASoundingWhateverHasDisappointedBefore) {
+  PretendedJob job("20mbit,20ms");
+  job.backlog = as_measured;
+  const auto policy = sgd();
+  job.run(*policy, 240);
+  Notes notes = policy->remember();
+  notes.at("auto doubt") = {1.5, 1e6};
+  const auto resumed = sgd();
+  resumed->recall(notes);
+  job.known = job.link;
+  job.link = parse_link("1gbit,20ms");
+  int waited = 0;
+  while (job.step(*resumed).reason.find("a sounding shows") == std::string::npos &&
+         ++waited < 400) {
+  }
+  EXPECT_LT(waited, 400);
+}
+
 // Then nobody knows what to go back to: the next review goes by the link as it is known.
 TEST(Auto, DropsWhatASoundingHasShownIfStepsTakeLonger) {
   PretendedJob job("20mbit,2ms");

@@ -487,6 +487,10 @@ class Auto : public Policy {
     Candidate there = candidate(instead, now);
     Candidate here = in_use(now);
     if (!(factor <= kMuchLess) || !tolerable(there)) return;
+    // Not doubted for what has disappointed before: what rests on a sounding is held to its word.
+    if (there.choice->method->error_feedback) {
+      there.weight /= trials_.doubt(instead, now.step);
+    }
     const JobModel model(now);
     there.curve = model.curve(*there.choice);
     here.curve = model.curve(*here.choice);
