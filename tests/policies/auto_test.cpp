@@ -103,7 +103,7 @@ TEST(Auto, MovesAtMostAFactorOfTwoAtOnceWhileSomethingWaits) {
   const auto policy = sgd(without_soundings());
   Choice before = job.step(*policy).choices.back();
   std::set<double> levels;
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     const Choice choice = job.step(*policy).choices.back();
     const auto level = [](const Choice& each) {
       return each.method->level == Level::rank ? each.rank / 8.0 : each.ratio / 0.1;
@@ -318,7 +318,7 @@ TEST(Auto, RetreatsToTheBestThatWasMeasured) {
   };
   const auto policy = sgd();
   std::map<int, double> took;  // by rank
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     const PretendedJob::Step step = job.step(*policy);
     if (step.choices.back().method->level == Level::rank) {
       took[step.choices.back().rank] = step.took.count();
@@ -478,7 +478,7 @@ double behind_low_rank(const Choice& choice) {
 
 // Behind rank 4 waits more than is tolerable at the highest rank.
 TEST(Auto, GoesBelowTheHighestRankSoonAndByAWiderLimit) {
-  for (const double behind_the_highest : {0.15, 0.5}) {
+  for (const double behind_the_highest : {0.1, 0.5}) {
     PretendedJob job("20mbit,1ms");
     job.backlog = [&](const Choice& choice) {
       if (choice.method->level != Level::rank) return as_measured(choice);
