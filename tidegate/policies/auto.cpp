@@ -5,10 +5,11 @@
 // a candidate would cost in learning follows from its backlog (backlog_book.h): steps needed, over
 // those of dense, are 1 + slowdown, with slowdown = ln(1 + backlog / patience), and in critical
 // regimes more for methods that select elements. Patience is a property of the optimiser, less in
-// critical regimes and near the end. Of all candidates whose slowdown is tolerable, the one is
-// taken that needs the least time for what a dense step learns. Measured steps are held against the
-// model; what disappoints is left alone for a while (trials.h). Where more would be sent on a
-// faster link, one step in many has longer messages, to see whether it has become one (sounding.h).
+// critical regimes and, where that is asked for, near the end. Of all candidates whose slowdown is
+// tolerable, the one is taken that needs the least time for what a dense step learns. Measured
+// steps are held against the model; what disappoints is left alone for a while (trials.h). Where
+// more would be sent on a faster link, one step in many has longer messages, to see whether it has
+// become one (sounding.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -433,7 +434,7 @@ class Auto : public Policy {
     if (too_much) return rules_.shortest_wait;
     const double lower = static_cast<double>(kHighestRank) / present().rank;
     const double filling = lower * lower * lower * static_cast<double>(rules_.low_rank_wait);
-    return std::max(adapting, static_cast<std::int64_t>(filling));
+    return std::max(adapting, std::min<std::int64_t>(std::llround(filling), rules_.look_anyway));
   }
 
   // A plan that rests on one sounding is doubted sooner: nothing else speaks for it.
@@ -544,11 +545,11 @@ class Auto : public Policy {
     if (choice.method->prompt) {
       patience = std::max(patience, rules_.prompt);  // nothing comes late, or in a burst
     } else if (trend_.critical()) {
-      const bool severe =
-          trend_.severe() && !(trend_.of_the_start() && is_below_a_rank_in_use(choice));
+      const bool severe = trend_.severe() && !may_be_worse_than_the_highest_rank(choice, now);
       patience *= severe ? rules_.critical : rules_.critical_later;
     }
-    if (rules_.horizon > 0) {
+    // A job that is longer than it was to be goes on as it was.
+    if (rules_.ending > 0 && now.step < rules_.horizon) {
       // What waits when the job ends never arrives. Never 0, which nothing can be divided by.
       constexpr double kLeast = 0.01;
       const double left = static_cast<double>(rules_.horizon - now.step);
@@ -558,11 +559,19 @@ class Auto : public Policy {
     return patience;
   }
 
-  // Whether low rank is for a job at all is seen at the highest one, at the start and strictly;
-  // lower ones need not be as good then.
-  bool is_below_a_rank_in_use(const Choice& choice) const {
-    return plan_ && present().method->level == Level::rank && choice.method->level == Level::rank &&
-           choice.rank < kHighestRank;
+  // Whether low rank is for a job at all is seen at the highest one, at the start and strictly; if
+  // it does well, lower ones need not do as well then.
+  bool may_be_worse_than_the_highest_rank(const Choice& choice, const Situation& now) const {
+    if (!trend_.of_the_start() || !plan_ || present().method->level != Level::rank) return false;
+    if (choice.method->level != Level::rank || choice.rank >= kHighestRank) return false;
+    return slowdown_at_the_highest_rank(now) <= rules_.tolerance;
+  }
+  double slowdown_at_the_highest_rank(const Situation& now) const {
+    Choice highest = present();
+    highest.rank = kHighestRank;
+    const bool is_in_use = highest == present();
+    const Expected expected = is_in_use ? expected_in_use(now) : book_.expect(highest, now.step);
+    return std::log1p(expected.backlog / patience(highest, now));
   }
 
   // Behind a lower rank than the one in use, no less than what that one leads to expect when what
@@ -615,6 +624,10 @@ class Auto : public Policy {
       result.how = expected.how;
       result.slowdown = (selects && trend_.critical() ? rules_.selecting : 0) +
                         std::log1p(expected.backlog / patience(*result.choice, now));
+      // By a wider limit a lower rank must not seem to be the better one.
+      if (may_be_worse_than_the_highest_rank(*result.choice, now)) {
+        result.slowdown = std::max(result.slowdown, slowdown_at_the_highest_rank(now));
+      }
     }
     result.weight = 1 + result.slowdown;
     if (method.name != "dense") result.weight *= 1 + rules_.worth;
@@ -1051,7 +1064,7 @@ PolicyRow auto_row() {
             "eight seeds (standard error 0.03)"},
            {"window", "25", "steps over which the gradient's norm is averaged to find those"},
            {"threshold", "0.5", "relative change of that norm from which a regime is critical"},
-           {"horizon", "0", "steps of the whole job, if known; attach tells it"},
+           {"horizon", "0", "steps of the whole job, if known, for `ending`; attach tells it"},
            {"ending", "0",
             "share of the horizon at its end in which patience runs out. What waits when a job "
             "ends "
@@ -1085,8 +1098,8 @@ PolicyRow auto_row() {
            {"longest_wait", "64", "most steps to wait for that"},
            {"low_rank_wait", "16",
             "least steps between two reviews of rank 8, at lower ranks more by the cube of how "
-            "much "
-            "lower they are: residuals behind them fill up slowly, and it is seen late that too "
+            "much lower they are, up to look_anyway: residuals behind them fill up slowly, and it "
+            "is seen late that too "
             "much waits. With the square one of 34 CNNs went down to rank 2 after 86 steps and "
             "ended 0.35 points worse, with 16 or 32 at every rank up to two of three did"},
            {"look_anyway", "512",
