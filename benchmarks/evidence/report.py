@@ -49,15 +49,22 @@ def provenance(records: Iterable[dict | None], only: str) -> str:
     machines = sorted({f"{r['machine']['cpu']}, {r['machine']['cores']} cores" for r in found})
     steals = [record["machine"]["steal_percent"] for record in found]
     dates = sorted(record["date"][:10] for record in found)
-    versions = sorted({record["version"] for record in found})
     hours = sum(record["seconds"] for record in found) / 3600
     return (
         f"Made by `{COMMAND} --only '{only}'`: {len(found)} cells of "
         f"{hours:.1f} hours in all, seeds {', '.join(map(str, seeds))}; "
-        f"{span(dates)}; version {', '.join(versions)}; {'; '.join(machines)}, of whose time the "
+        f"{span(dates)}; {versions_of(found)}; {'; '.join(machines)}, of whose time the "
         f"hypervisor kept {span([f'{s:.0f}' for s in sorted(steals)])} % while a cell ran. "
         "The raw results are in `cells/`.\n"
     )
+
+
+def versions_of(records: list[dict]) -> str:
+    """All are in the cells; on a page the first and the last will do."""
+    in_turn = [r["version"] for r in sorted(records, key=lambda record: record["date"])]
+    count = len(set(in_turn))
+    words = f"version {span(in_turn)}"
+    return words if count < 3 else f"{words} ({count} in all)"
 
 
 def span(values: list[str]) -> str:

@@ -158,8 +158,8 @@ def attach(
     trace      a file for the trace, written by rank 0; with "{rank}" in its name, by every rank
     trace_mb   megabytes that the trace may take (1024): it is written in parts, of which the oldest
                are removed; None = no limit
-    horizon    how many steps the job will take, if that is known: policy "auto" then lets less and
-               less wait towards the end, because what still waits then never arrives
+    horizon    how many steps the job will take, if that is known: policy "auto" can be told to let
+               less wait towards the end, because what waits then never arrives (auto:ending=0.01)
     label      tells handles of one process apart
     seed       of the random numbers that methods draw (randomk, qsgd, terngrad, powersgd's first Q,
                samples of the others): the same seed, the same bits; the same on all ranks
