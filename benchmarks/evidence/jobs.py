@@ -29,8 +29,9 @@ COMPUTE_RANKS = 4
 # docs/POLICIES.md tells which.
 SEEDS = (60, 61, 62)
 EVALUATIONS = 20  # of a run, for its curve
-TIMED = 10  # steps of a choice on every link
-PASSES = 3  # times that they are compared with those of a real training
+PASSES = 3  # over all links and choices: what slows a machine lasts longer than a few steps
+PASS_STEPS = 4  # of a choice on a link that are timed in each pass
+COMPARED = 10  # steps of a choice that are held against those of a real training, in each pass
 
 
 @dataclass(frozen=True)
@@ -279,45 +280,63 @@ def time_steps(
     only: dict[str, set[tuple[float, float]]] | None = None,
 ) -> dict[str, dict]:
     """What a step takes by every way, which is a list of options for clusters of which the fastest
-    counts: {way: {"step_seconds": on every link, "longer": seconds}}. `only` names the links for
-    ways that are not wanted on all.
+    counts: {way: {"step_seconds": on every link, "spread": of these, "longer": seconds}}. `only`
+    names the links for ways that are not wanted on all.
 
     On links it is timed by the real exchange of gradients that do not change, at hardly any other
-    cost. Between the passes of a real training compressing takes longer, because caches hold other
-    things: `longer` is that, measured on the fastest link. All ways take turns."""
+    cost; seconds are the median of passes. Between the passes of a real training compressing takes
+    longer, because caches hold other things: `longer` is that, measured on the fastest link. All
+    ways take turns."""
     import torch
 
     torch.set_num_threads(1)
     still = frozen(make_task(job, ranks, seed), ranks)
 
-    def median(task, link, options: dict) -> float:
+    def median(task, link, options: dict, steps: int) -> float:
         cluster = make_cluster(task, ranks, [(0, *link)], seed, job.steps, **options)
-        for _ in range(TIMED + 1):  # in the first all parameters share one bucket
+        for _ in range(steps + 1):  # in the first all parameters share one bucket
             cluster.step()
         return statistics.median(cluster.step_seconds[1:])
 
     rate, latency = CONSTANT[FASTEST]
     fast = (rate / 8, latency)
-    on_links: dict[str, dict[str, float]] = {way: {} for way in ways}
+    places = [
+        (link, way)
+        for link in all_segments(job.steps)
+        for way in ways
+        if link == fast or not only or link in only.get(way, {link})
+    ]
+    took: dict[tuple, list[list[float]]] = {place: [] for place in places}  # pass by pass
+    for _ in range(PASSES):
+        for link, way in places:
+            every = [median(still, link, options, PASS_STEPS) for options in ways[way]]
+            took[link, way].append(every)
+
+    found: dict[str, dict] = {way: {"step_seconds": {}, "spread": {}} for way in ways}
     best: dict[str, dict] = {}  # of every way's options, on the fastest link
-    for link in all_segments(job.steps):
-        for way, routes in ways.items():
-            if link != fast and only and link not in only.get(way, {link}):
-                continue
-            took = [median(still, link, options) for options in routes]
-            on_links[way][segment_key(link)] = rounded(min(took))
-            if link == fast:
-                best[way] = routes[took.index(min(took))]
+    for (link, way), passes in took.items():
+        fastest, middle, spread = fastest_option(passes)
+        found[way]["step_seconds"][segment_key(link)] = rounded(middle)
+        found[way]["spread"][segment_key(link)] = rounded(spread, 3)
+        if link == fast:
+            best[way] = ways[way][fastest]
     # It may come out below 0 where there is hardly any: as much too low as too high for others.
     longer: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(PASSES):
         for way, options in best.items():
-            training = median(make_task(job, ranks, seed), fast, options)
-            longer[way].append(training - median(still, fast, options))
-    return {
-        way: {"step_seconds": on_links[way], "longer": rounded(statistics.median(longer[way]))}
-        for way in ways
-    }
+            training = median(make_task(job, ranks, seed), fast, options, COMPARED)
+            longer[way].append(training - median(still, fast, options, COMPARED))
+    return {way: found[way] | {"longer": rounded(statistics.median(longer[way]))} for way in ways}
+
+
+def fastest_option(passes: list[list[float]]) -> tuple[int, float, float]:
+    """By seconds of every option in every pass: which has the lowest median, that median, and how
+    far its passes are apart, as a share of it."""
+    by_option = list(zip(*passes, strict=True))
+    medians = [statistics.median(each) for each in by_option]
+    middle = min(medians)
+    option = medians.index(middle)
+    return option, middle, (max(by_option[option]) - min(by_option[option])) / middle
 
 
 def frozen(task, ranks: int):

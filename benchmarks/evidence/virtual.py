@@ -55,7 +55,7 @@ POLICIES = {
 BLIND = ("accordion",)  # do not look at the link
 # Where policies other than `auto` have more than one seed, with 4 ranks.
 REPEATED = {
-    "gravac": (TRAINED_ON, "C2"),
+    "gravac": (TRAINED_ON, "100mbit", "C2"),
     "flexible": (TRAINED_ON, "C2"),
     "accordion": (TRAINED_ON,),
 }

@@ -29,6 +29,7 @@ from .virtual import (
 TARGET_AT = 0.8  # of dense's steps: the held-out loss there is the target
 ASSUMED = 0.005  # as in `tidegate simulate`
 CLOSE = 0.05  # auto may take so much longer than the best static choice
+AHEAD = 0.03  # and is ahead if it takes so much less: one choice timed twice may differ by that
 RED = "#e03131"
 SHORT_LINKS = {
     "25gbit": "25 Gbit/s",
@@ -72,11 +73,24 @@ class Setting:
     missing: int
     cells: int
 
+    @property
+    def name(self) -> str:
+        return f"{self.job.name}, {self.ranks} ranks"
+
+    def worse_by_seed(self, figures: Figures) -> list[float]:
+        """Than dense with the same seed; in the figure's unit, positive is worse."""
+        dense, sign = dict(self.dense.figures), 1 if self.job.lower_is_better else -1
+        return [sign * (figure - dense[seed]) for seed, figure in figures if seed in dense]
+
     def worse(self, figures: Figures) -> float:
-        """Than dense with the same seeds; in the figure's unit, positive is worse."""
-        dense = dict(self.dense.figures)
-        difference = mean(figure - dense[seed] for seed, figure in figures if seed in dense)
-        return difference if self.job.lower_is_better else -difference
+        return mean(self.worse_by_seed(figures))
+
+    def error(self, figures: Figures) -> float | None:
+        """Standard error of `worse`; none of one seed, or if a training has diverged."""
+        every = self.worse_by_seed(figures)
+        if len(every) < 2 or not all(map(math.isfinite, every)):
+            return None
+        return statistics.stdev(every) / math.sqrt(len(every))
 
     def as_good(self, figures: Figures) -> bool:
         return self.noise is not None and self.worse(figures) <= self.noise
@@ -265,7 +279,7 @@ def figure(job: Job, value: float) -> str:
 
 
 def difference(job: Job, value: float) -> str:
-    return f"{100 * value:+.2f}" if job.figure == "accuracy" else f"{value:+.3f}"
+    return f"{100 * value:+z.2f}" if job.figure == "accuracy" else f"{value:+z.3f}"
 
 
 def unit(job: Job) -> str:
@@ -317,15 +331,20 @@ def page(store: Store, settings: list[Setting]) -> str:
         auto_table(settings),
         "![auto against the best static choice](virtual-auto.svg)\n",
         summary(settings),
+        OTHER_SEEDS,
+        noise_of_times(store),
         "## Time to a target\n",
         TARGETS,
         target_table(settings),
+        target_summary(settings),
         "## Links that change\n",
         CHANGES,
         changing_table(settings),
         *[section(setting) for setting in settings],
     ]
-    return "\n".join(parts)
+    if any("†" in part for part in parts):
+        parts.insert(parts.index(READING) + 1, OWN_CLOCK)
+    return "\n".join(filter(None, parts))
 
 
 READING = f"""What is learned and sent is real: real gradients of N workers through the real
@@ -358,9 +377,9 @@ compressing takes longer, which is measured for every choice (at 25 Gbit/s, wher
 and added to all its steps. `auto` is trained on every link, and what it chose there is timed in the
 same turns: its seconds are those of its choices, step by step, without what changing from one to
 another takes. (By the clock of its own run, at another hour on a machine that others use too,
-the same choices took up to a quarter more or less.) A † marks seconds of `auto` that are of its own
-clock, as those of all other policies are, which therefore should not be held against others by
-a few per cent. What a choice learns may come from another machine. Not in the seconds of `auto` is
+the same choices took up to a quarter more or less.) Seconds of all other policies are by that
+clock, and therefore should not be held against others by a few per cent. What a choice learns may
+come from another machine. Not in the seconds of `auto` is
 what it looks at: statistics for records, which make compressing 1 to 5 ms longer in a quarter to a
 half of the steps (in five runs on other seeds: at most 1 % of the time), and four passes over the
 gradient every 64 steps. The CNN has six seeds with 4 ranks and three with more, because
@@ -368,7 +387,17 @@ its seeds differ by more than what is lost; the others have three, two with 16 r
 dense, and one with {MANY}, where noise is that of 16 ranks. With {
     MANY
 } there is a short list of static
-choices. All are compared with dense of the same seeds.
+choices. All are compared with dense of the same seeds: `±` is the standard error of the mean of
+these differences, where there are two seeds or more (of two it is hardly known itself).
+"""
+
+OWN_CLOCK = """A † marks seconds of `auto` that are by the clock of its own run, too: what it chose
+there has not been timed beside static choices yet.
+"""
+
+OTHER_SEEDS = """Constants of `auto` were chosen on other seeds, but many of them after looking at
+these, and some of its rules come from these seeds themselves:
+[POLICIES.md](../POLICIES.md#against-every-static-choice) tells which.
 """
 
 TARGETS = f"""The target is the loss on held-out data that dense has at {100 * TARGET_AT:g} % of
@@ -395,13 +424,25 @@ def section(setting: Setting) -> str:
         f"{job.steps} steps, global batch {job.global_batch}. Dense ends at "
         f"{figure(job, mean(f for _, f in setting.dense.figures))}, noise {noise} {unit(job)}; "
         "seconds of the whole run by link. **Bold**: the fastest static choice that is as good as "
-        "dense. LOST: worse than dense by more than the noise.\n"
+        f"dense. LOST: worse than dense by more than the noise.{over_links(setting)}\n"
     )
     rows = [row_of(setting, row) for row in setting.static.values()]
     rows += [row_of(setting, row) for row in setting.policies.values()]
     header = ["", f"from dense ({unit(job)})", "bytes, of dense", *SHORT_LINKS.values()]
     plot = f"![quality and time](virtual-{job.name}-{setting.ranks}.svg)\n"
     return "\n".join([title, intro, table(header, rows), plot if setting.ranks in RANKS else ""])
+
+
+def over_links(setting: Setting) -> str:
+    names = [f"`{name}`" for name in setting.policies if name not in BLIND]
+    if not names:
+        return ""
+    *others, last = names
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return (
+        f" Of {listed}, difference and bytes are means over all links, on each of which it learns "
+        "something else."
+    )
 
 
 def row_of(setting: Setting, row: Row) -> list[str]:
@@ -414,9 +455,19 @@ def row_of(setting: Setting, row: Row) -> list[str]:
 
 
 def quality(setting: Setting, figures: Figures) -> str:
-    worse = setting.worse(figures)
-    text = difference(setting.job, worse if setting.job.lower_is_better else -worse)
+    text = from_dense(setting, figures)
     return text if setting.as_good(figures) else f"{text} LOST"
+
+
+def from_dense(setting: Setting, figures: Figures) -> str:
+    worse = setting.worse(figures)
+    return difference(setting.job, worse if setting.job.lower_is_better else -worse)
+
+
+def with_error(setting: Setting, figures: Figures) -> str:
+    """From dense, of runs with different seeds."""
+    text, error = from_dense(setting, figures), setting.error(figures)
+    return text if error is None else f"{text} ± {difference(setting.job, error).lstrip('+')}"
 
 
 @dataclass
@@ -428,6 +479,11 @@ class Verdict:
     ratio: float | None  # to the best static choice
     holds: bool
     words: str
+
+    @property
+    def figures(self) -> Figures:
+        """Of `auto`."""
+        return self.setting.policies["auto"].figures_on[self.link]
 
 
 def verdicts(settings: list[Setting]) -> list[Verdict]:
@@ -447,7 +503,8 @@ def verdict(setting: Setting, link: str) -> Verdict:
         problems.append("LOST quality")
     if ratio > 1 + CLOSE:
         problems.append(f"{100 * (ratio - 1):.0f} % slower")
-    words = f"**{', '.join(problems)}**" if problems else ("ahead" if ratio < 1 else "holds")
+    fine = "ahead" if ratio < 1 - AHEAD else "holds"
+    words = f"**{', '.join(problems)}**" if problems else fine
     return Verdict(setting, link, best, mine, ratio, not problems, words)
 
 
@@ -455,7 +512,7 @@ def auto_table(settings: list[Setting]) -> str:
     rows = []
     for each in verdicts(settings):
         setting, link = each.setting, each.link
-        place = [f"{setting.job.name}, {setting.ranks} ranks", IN_WORDS[link]]
+        place = [setting.name, IN_WORDS[link]]
         if each.ratio is None:
             rows.append([*place, *[MISSING] * 7])
             continue
@@ -470,7 +527,7 @@ def auto_table(settings: list[Setting]) -> str:
                 seconds_of(setting.policies["auto"], link),
                 f"{each.ratio:.2f}",
                 f"{times(dense / each.auto)}, {times(half / each.auto)}",
-                f"{quality(setting, setting.policies['auto'].figures_on[link])}; {each.words}",
+                f"{with_error(setting, each.figures)}; {each.words}",
             ]
         )
     header = [
@@ -499,12 +556,50 @@ def summary(settings: list[Setting]) -> str:
         return "No cell is complete yet.\n"
     lost = [e for e in known if "LOST" in e.words]
     slow = [e for e in known if e.ratio > 1 + CLOSE]
+    ahead = [e for e in known if e.words == "ahead"]
     return (
         f"Of {len(known)} cells that are complete `auto` holds in "
         f"{sum(e.holds for e in known)}: it is within {100 * CLOSE:g} % of the best static choice "
         f"and as good as dense. It **lost quality in {len(lost)}** and is **more than "
-        f"{100 * CLOSE:g} % slower in {len(slow)}**. It is ahead of every static choice that is as "
-        f"good as dense in {sum(e.ratio < 1 for e in known)}.\n"
+        f"{100 * CLOSE:g} % slower in {len(slow)}**. In {len(ahead)} cells where it holds it is "
+        "ahead of every static choice that is as good as dense: by more than "
+        f"{100 * AHEAD:g} %, because one choice timed twice may differ by as much. "
+        f"{significance(known)}\n"
+    )
+
+
+def significance(known: list[Verdict]) -> str:
+    """How often auto is worse than dense by more than chance explains, LOST or not."""
+    repeated = [e for e in known if e.setting.error(e.figures) is not None]
+    worse = [e for e in repeated if e.setting.worse(e.figures) > 2 * e.setting.error(e.figures)]
+    text = (
+        f"In {len(worse)} of the {len(repeated)} cells with two seeds or more it is significantly "
+        "worse than dense: by more than twice the standard error of the difference with the same "
+        "seeds"
+    )
+    if not worse:
+        return f"{text}."
+    most = max(worse, key=lambda e: e.setting.worse(e.figures) / e.setting.noise)
+    words = with_error(most.setting, most.figures)
+    return (
+        f"{text}; most, held against the noise, in {most.setting.name}, {SHORT_LINKS[most.link]}: "
+        f"{words} {unit(most.setting.job)}."
+    )
+
+
+def noise_of_times(store: Store) -> str:
+    """By the passes in which choices were timed; nothing if none tells."""
+    spreads = []
+    for record in store.records("virtual/*/times"):
+        choices = dict(record["result"])
+        for timed in (*choices.pop("plans", {}).values(), *choices.values()):
+            spreads += timed.get("spread", {}).values()
+    if not spreads:
+        return ""
+    return (
+        f"Seconds of a choice on a link are the median of {jobs.PASSES} passes over all links and "
+        f"choices. The fastest and the slowest pass are {100 * statistics.median(spreads):.1f} % "
+        f"apart in the median and {100 * max(spreads):.0f} % at most.\n"
     )
 
 
@@ -512,18 +607,43 @@ def target_table(settings: list[Setting]) -> str:
     rows = []
     for setting in settings:
         for link in LINKS:
-            place = [f"{setting.job.name}, {setting.ranks} ranks", IN_WORDS[link]]
-            best = setting.fastest_to_target(link) if setting.dense else None
-            auto = setting.policies.get("auto")
-            if best is None or auto is None or link not in auto.to_target:
-                rows.append([*place, *[MISSING] * 5])
-                continue
-            rows.append([*place, *target_row(setting, link, best, auto)])
+            place, ratio = [setting.name, IN_WORDS[link]], behind_first(setting, link)
+            values = [MISSING] * 5 if ratio is None else target_row(setting, link, ratio)
+            rows.append([*place, *values])
     header = ["job", "link", "fp32 s", "16 bit s", "first static s", "`auto` s", "of first static"]
     return table(header, merged(rows))
 
 
-def target_row(setting: Setting, link: str, best: Row, auto: Row) -> list[str]:
+def behind_first(setting: Setting, link: str) -> float | None:
+    """Seconds of auto to the target, of those of the static choice that is there first; infinite if
+    it never gets there."""
+    first = setting.fastest_to_target(link) if setting.dense else None
+    auto = setting.policies.get("auto")
+    if first is None or auto is None or link not in auto.to_target:
+        return None
+    mine = auto.to_target[link]
+    return math.inf if mine is None else mine / first.to_target[link]
+
+
+def target_summary(settings: list[Setting]) -> str:
+    every = [(behind_first(s, link), s, link) for s in settings for link in LINKS]
+    known = [each for each in every if each[0] is not None]
+    if not known:
+        return ""
+    behind = [each for each in known if 1 + CLOSE < each[0] < math.inf]
+    text = (
+        f"In {len(behind)} of {len(known)} cells `auto` is more than {100 * CLOSE:g} % behind the "
+        "static choice that is first at the target"
+    )
+    if behind:
+        ratio, setting, link = max(behind, key=lambda each: each[0])
+        first = setting.fastest_to_target(link).name
+        text += f", most in {setting.name}, {SHORT_LINKS[link]}: {ratio:.2f} of {first}"
+    never = sum(math.isinf(ratio) for ratio, *_ in known)
+    return f"{text}. Cells in which it does not reach the target: {never}.\n"
+
+
+def target_row(setting: Setting, link: str, ratio: float) -> list[str]:
     def reached(row: Row | None) -> str:
         if row is None:
             return MISSING
@@ -531,18 +651,19 @@ def target_row(setting: Setting, link: str, best: Row, auto: Row) -> list[str]:
 
     halves = [setting.static[n] for n in ("fp16", "bf16") if n in setting.static]
     half = min(halves, key=lambda row: row.to_target[link] or float("inf"), default=None)
-    mine = auto.to_target[link]
-    ratio = "**never**" if mine is None else against(mine / best.to_target[link])
+    first = setting.fastest_to_target(link)
     return [
         reached(setting.dense),
         reached(half),
-        f"{best.name}: {seconds(best.to_target[link])}",
-        reached(auto),
-        ratio,
+        f"{first.name}: {seconds(first.to_target[link])}",
+        reached(setting.policies["auto"]),
+        against(ratio),
     ]
 
 
 def against(ratio: float) -> str:
+    if math.isinf(ratio):
+        return "**LOST**"
     return f"**{ratio:.2f}**" if ratio > 1 + CLOSE else f"{ratio:.2f}"
 
 
@@ -551,7 +672,7 @@ def changing_table(settings: list[Setting]) -> str:
     for setting in settings:
         for link in CHANGING:
             each = verdict(setting, link)
-            place = [f"{setting.job.name}, {setting.ranks} ranks", link]
+            place = [setting.name, link]
             if each.ratio is None:
                 rows.append([*place, *[MISSING] * (3 + len(POLICIES))])
                 continue
@@ -634,7 +755,7 @@ def auto_plot(settings: list[Setting]) -> Plot:
         axes.set_xlim(-0.5, len(places) - 0.5)
         axes.set_xlabel("job, ranks")
         axes.set_ylabel("seconds of auto / best static choice")
-        figure.suptitle("auto against the fastest static choice as good as dense (below 1: ahead)")
+        figure.suptitle("auto against the fastest static choice as good as dense (below 1: faster)")
         figure.legend(ncols=7, loc="outside lower center")
 
     return Plot(draw, points, (10.0, 4.8))
