@@ -30,7 +30,7 @@ from .socket_job import (
 @dataclass(frozen=True)
 class Overhead:
     ways: dict[str, dict]  # see socket_job.Settings.way
-    rounds: int = 14
+    rounds: int = 30
     skipped: int = 2  # rounds at the beginning, in which policies find out
     block: int = 12  # steps
     seed: int = 0

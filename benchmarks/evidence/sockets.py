@@ -3,8 +3,8 @@
 200 Mbit/s, 1 Gbit/s, one that changes) and on unshaped loopback.
 
 What a static choice learns does not depend on the link: it is trained once per seed, on loopback,
-and its first 5 steps and 30 more are timed on every link. The same goes for a policy that does not
-look at the link. Others are trained on every link.
+and its first 5 steps and 30 more are timed on every link, loopback too. The same goes for a policy
+that does not look at the link. Others are trained on every link.
 """
 
 from functools import partial
@@ -16,8 +16,7 @@ from .store import Store
 
 STEPS = 400
 SEEDS = (0, 1, 2)
-SHAPED = ("100mbit", "200mbit", "1gbit")
-LINKS = (*SHAPED, LOOPBACK)
+LINKS = ("100mbit", "200mbit", "1gbit", LOOPBACK)
 TIMED = 30  # steps
 
 # A link that changes: steps from which on it is what. On a fast one that is far few rounds count,
@@ -26,6 +25,7 @@ FAR, SLOW = "1gbit,20ms", "20mbit,20ms"
 CHANGING = ((0, FAR), (150, SLOW), (250, FAR))
 PHASE_STEPS, PHASE_SECONDS = 12, 30  # timed; so many, or what is done in so long
 LONG = 900.0  # seconds that a whole run may take there: not every policy copes with it
+OVERHEAD_SECONDS = 500.0  # that the comparison with plain DDP may take
 
 
 def static(method: str, **options) -> dict:
@@ -52,12 +52,12 @@ POLICIES = {
     "accordion": {"policy": "accordion:window=20,interval=1"},
 }
 BLIND = ("accordion",)  # do not look at the link; trained on REPEATED only
-# Where policies other than `auto` have more than one seed.
 REPEATED = "100mbit"
 # Trained on a shaped link as well, to see whether timed steps tell what a run takes.
-CHECKED = ("powersgd-torch-4", "100mbit")
+CHECKED = (("powersgd-torch-4", "100mbit"), ("powersgd-8", "100mbit"))
 
 WHOLE = 110  # seconds of a cell that trains
+WHOLE_CHANGING = {"auto": 200, "gravac": 320, "flexible": 180, "accordion": 390}
 # Seconds of a step, for estimates; others take about 0.2.
 STEP = {
     "100mbit": {"fp32": 2.9, "fp16": 1.5, "int8": 0.8, "int4": 0.5, "topk-0.1": 0.6},
@@ -69,11 +69,11 @@ USUAL_STEP, START = 0.2, 15.0
 
 
 def cells() -> list[Cell]:
-    made = [overhead_cell(), check_cell()]
-    made += [timed_cell(link, way) for link in SHAPED for way in STATIC]
+    made = [overhead_cell(), *(check_cell(way, link) for way, link in CHECKED)]
+    made += [timed_cell(link, way) for link in LINKS for way in STATIC]
     made += [timed_cell(link, way) for link in LINKS if link != REPEATED for way in BLIND]
     made += [phase_cell(link, way) for link in (FAR, SLOW) for way in STATIC]
-    made += [changing_cell(policy) for policy in POLICIES]
+    made += [changing_cell(policy, seed) for policy in POLICIES for seed in changing_seeds(policy)]
     for seed in SEEDS:
         made += [learning_cell(way, seed) for way in STATIC]
         made += [
@@ -87,9 +87,11 @@ def cells() -> list[Cell]:
 
 def seeds_of(link: str, policy: str) -> tuple[int, ...]:
     """With which it is trained there."""
-    if policy == "auto" or link == REPEATED:
-        return SEEDS
-    return () if policy in BLIND else (0,)
+    return () if policy in BLIND and link != REPEATED else SEEDS
+
+
+def changing_seeds(policy: str) -> tuple[int, ...]:
+    return SEEDS if policy == "auto" else (0,)
 
 
 def way_of(name: str) -> dict:
@@ -115,12 +117,12 @@ def phase_name(link: str, way: str) -> str:
     return f"sockets/changing/{link.replace(',', '-')}/{way}"
 
 
-def changing_name(policy: str) -> str:
-    return f"sockets/changing/{policy}"
+def changing_name(policy: str, seed: int) -> str:
+    return f"sockets/changing/{policy}/seed{seed}"
 
 
-def check_name() -> str:
-    return f"sockets/check/{CHECKED[1]}/{CHECKED[0]}"
+def check_name(way: str, link: str) -> str:
+    return f"sockets/check/{link}/{way}"
 
 
 OVERHEAD_NAME = "sockets/overhead"
@@ -152,10 +154,9 @@ def policy_cell(link: str, policy: str, seed: int) -> Cell:
     return alone(policy_name(link, policy, seed), WHOLE, run, seed, quick)
 
 
-def check_cell() -> Cell:
-    way, link = CHECKED
+def check_cell(way: str, link: str) -> Cell:
     run = partial(run_job, link, way=STATIC[way], steps=STEPS)
-    return alone(check_name(), WHOLE, run)
+    return alone(check_name(way, link), WHOLE, run)
 
 
 def phase_cell(link: str, way: str) -> Cell:
@@ -178,17 +179,17 @@ def time_phase(link: str, way: str) -> dict:
     )
 
 
-def changing_cell(policy: str) -> Cell:
+def changing_cell(policy: str, seed: int) -> Cell:
     run = partial(
         traced,
         CHANGING[0][1],
         way=way_of(policy),
         steps=STEPS,
+        seed=seed,
         changes=CHANGING[1:],
-        evaluate_from=STEPS,
         seconds=LONG,
     )
-    return alone(changing_name(policy), 180, run)
+    return alone(changing_name(policy, seed), WHOLE_CHANGING[policy], run, seed)
 
 
 def overhead_cell() -> Cell:
@@ -198,8 +199,8 @@ def overhead_cell() -> Cell:
         "dense": {**static("dense"), "calibrate": None},
         "auto": {"kind": "tidegate", "policy": "auto"},
     }
-    run = partial(run_job, LOOPBACK, job="overhead_job", ways=ways)
-    return alone(OVERHEAD_NAME, 120, run)
+    run = partial(run_job, LOOPBACK, job="overhead_job", ways=ways, seconds=OVERHEAD_SECONDS)
+    return alone(OVERHEAD_NAME, 220, run)
 
 
 def report(store: Store) -> Report:

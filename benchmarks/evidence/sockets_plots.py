@@ -60,7 +60,7 @@ def curve_plot(store: Store, rows: dict[str, Row | None], link: str) -> Plot:
 def reaction_plot(store: Store) -> Plot:
     lines = []
     for policy in POLICIES:
-        found = store.result(changing_name(policy))
+        found = store.result(changing_name(policy, 0))
         if found is None:
             continue
         lines.append({"name": policy, "ms": found["step_ms"], "bytes": found["bytes"]})

@@ -3,14 +3,19 @@
 
 import statistics
 
+import torch
+
+from .overhead_job import Overhead
 from .report import MISSING, Report, provenance, table
-from .socket_run import LOOPBACK
+from .socket_job import Settings, make_model
 from .sockets import (
+    BLIND,
     CHECKED,
     LINKS,
     OVERHEAD_NAME,
     RIVALS,
     SEEDS,
+    STATIC,
     STEPS,
     TIMED,
     check_name,
@@ -18,7 +23,7 @@ from .sockets import (
     policy_name,
     timed_name,
 )
-from .sockets_changing import changing_goal, changing_table, changing_words
+from .sockets_changing import changing_goals, changing_table, changing_words, timed_words
 from .sockets_plots import curve_plot, reaction_plot
 from .sockets_rows import (
     LINK_NAMES,
@@ -30,8 +35,11 @@ from .sockets_rows import (
     best_static,
     count,
     counted,
+    judged,
+    lacking,
     megabytes,
     milliseconds,
+    named,
     percent,
     quality,
     reached,
@@ -47,7 +55,10 @@ from .store import Store
 CLOSE = 0.05  # auto may take so much longer than the best static choice
 LEAST_SPEED = 0.98  # of plain DDP on loopback
 WELL_MODELLED = 0.1
+WELL_TIMED = 0.1
 GOALS = {"fp32": 20.0, "fp16": 10.0, "powersgd-torch": 1.5}  # times as long as auto
+TORCH_POWERSGD = [way for way in RIVALS if way.startswith("powersgd")]
+README_WAYS = (*RIVALS, "int4", "powersgd-8", "powersgd-4", "topk-0.01", "auto")
 
 
 def times(value: float | None, other: float | None) -> str:
@@ -57,12 +68,6 @@ def times(value: float | None, other: float | None) -> str:
     if value == NEVER:
         return "never there"
     return "never there itself" if other == NEVER else f"{other / value:.1f}x"
-
-
-def best_powersgd(rows: dict[str, Row | None]) -> float | None:
-    found = [rows[way].to_target for way in RIVALS if way.startswith("powersgd") and rows[way]]
-    found = [value for value in found if value is not None]
-    return min(found, default=None)
 
 
 def link_table(rows: dict[str, Row | None]) -> str:
@@ -76,7 +81,7 @@ def link_table(rows: dict[str, Row | None]) -> str:
         mine = row.to_target
         shown.append(
             [
-                NAMES[way],
+                named(row),
                 f"{milliseconds(row.ms)}{mark} ({milliseconds(row.p99)})",
                 megabytes(row.sent),
                 spread(row.steps, count),
@@ -92,23 +97,59 @@ def link_table(rows: dict[str, Row | None]) -> str:
 
 def goal_rows(store: Store, all_rows: dict[str, dict], good: Quality | None) -> list[list[str]]:
     rows = all_rows["100mbit"]
-    auto = rows["auto"].to_target if rows["auto"] else None
-    shown = []
-    for name, goal in GOALS.items():
-        if name == "powersgd-torch":
-            other = best_powersgd(rows)
-        else:
-            other = rows[name].to_target if rows[name] else None
-        met = None if auto is None or other is None else other / auto >= goal
-        label = "the best torch PowerSGD" if name == "powersgd-torch" else NAMES[name]
-        what = f"time to 86 % at 100 Mbit/s, {label} against `auto`"
-        shown.append([what, f"{goal:g}x", times(auto, other), verdict(met)])
-    for link in LINKS:
-        shown.append(constant_goal(all_rows[link], link, good))
-    shown.append(changing_goal(store, all_rows["1gbit"], good))
+    shown = [target_goal(rows, name) for name in GOALS]
+    shown += [whole_goal(rows, name) for name in GOALS]
+    shown += [constant_goal(all_rows[link], link, good) for link in LINKS]
+    shown += changing_goals(store, good)
     shown += overhead_goals(store)
     shown += [modelled_goal(store, link) for link in LINKS]
+    shown += [check_goal(store, way, link) for way, link in CHECKED]
     return shown
+
+
+def rival_of(rows: dict[str, Row | None], name: str) -> tuple[str, Row | None, str]:
+    """As it is called, its row, and what lacks for a verdict on `auto` against it."""
+    if name != "powersgd-torch":
+        return NAMES[name], rows[name], lacking(rows, (name, "auto"))
+    found = [rows[way] for way in TORCH_POWERSGD if rows[way] and rows[way].seconds]
+    best = min(found, key=lambda row: row.to_target, default=None)
+    rank = f" (rank {RIVALS[best.way]['rank']})" if best else ""
+    return f"the best torch PowerSGD{rank}", best, lacking(rows, (*TORCH_POWERSGD, "auto"))
+
+
+def target_goal(rows: dict[str, Row | None], name: str) -> list[str]:
+    label, other, lack = rival_of(rows, name)
+    auto = rows["auto"]
+    what, goal = f"time to 86 % at 100 Mbit/s, {label} against `auto`", f"{GOALS[name]:g}x"
+    if not (auto and auto.seconds and other and other.seconds):
+        return [what, goal, MISSING, MISSING]
+    text = times(auto.to_target, other.to_target)
+    if NEVER not in (auto.to_target, other.to_target):
+        started = times(auto.from_start_up, other.from_start_up)
+        text += f"{by_seed(auto.seconds, other.seconds, lack)}; {started} with start-up"
+    return judged(what, goal, text, other.to_target / auto.to_target >= GOALS[name], lack)
+
+
+def whole_goal(rows: dict[str, Row | None], name: str) -> list[str]:
+    """Not a goal, but it does not depend on when accuracy was looked at."""
+    label, other, lack = rival_of(rows, name)
+    auto = rows["auto"]
+    what = f"time of all {STEPS} steps at 100 Mbit/s, {label} against `auto`"
+    if not (auto and auto.whole and other and other.whole):
+        return [what, "-", MISSING, ""]
+    text = times(statistics.median(auto.whole), statistics.median(other.whole))
+    text += by_seed(auto.whole, other.whole, lack)
+    return [what, "-", f"{text}; {lack}" if lack else text, ""]
+
+
+def by_seed(mine: list[float], others: list[float], lack: str) -> str:
+    """From which to which ratio, of the same seeds."""
+    if lack:
+        return ""
+    if NEVER in (*mine, *others):
+        return " (with some seeds never there)"
+    ratios = [other / each for each, other in zip(mine, others, strict=True)]
+    return f" ({min(ratios):.1f}x to {max(ratios):.1f}x by seed)"
 
 
 def constant_goal(rows: dict[str, Row | None], link: str, good: Quality | None) -> list[str]:
@@ -118,12 +159,13 @@ def constant_goal(rows: dict[str, Row | None], link: str, good: Quality | None) 
     goal = f"at most {1 + CLOSE:.2f} of its time to 86 %"
     if best is None or auto is None:
         return [what, goal, MISSING, MISSING]
+    lack = lacking(rows, (*STATIC, "auto"))
     if auto.to_target == NEVER:
-        return [what, goal, "never there", verdict(False)]
+        return judged(what, goal, "never there", False, lack)
     ratio = auto.to_target / best.to_target
     worse = "" if good.as_good(auto) else "; `auto` ends worse than fp32"
     text = f"{ratio:.2f} ({NAMES[best.way]}){worse}"
-    return [what, goal, text, verdict(ratio <= 1 + CLOSE and not worse)]
+    return judged(what, goal, text, ratio <= 1 + CLOSE and not worse, lack)
 
 
 def overhead_goals(store: Store) -> list[list[str]]:
@@ -168,7 +210,28 @@ def modelled_goal(store: Store, link: str) -> list[str]:
     if not ratios:
         return [what, goal, MISSING, MISSING]
     worst = max(abs(ratio - 1) for ratio in ratios)
-    return [what, goal, spread(ratios, lambda r: f"{r:.2f}"), verdict(worst <= WELL_MODELLED)]
+    lack = "" if len(ratios) == len(SEEDS) else f"{len(ratios)} of {len(SEEDS)} seeds"
+    text = spread(ratios, lambda r: f"{r:.2f}")
+    return judged(what, goal, text, worst <= WELL_MODELLED, lack)
+
+
+def check_goal(store: Store, way: str, link: str) -> list[str]:
+    what = f"whole run of {NAMES[way]} at {LINK_NAMES[link]} against its timed steps"
+    goal = f"within {100 * WELL_TIMED:.0f} %"
+    found = checked(store, way, link)
+    if found is None:
+        return [what, goal, MISSING, MISSING]
+    real, by_timed = found
+    text = f"{real / by_timed:.2f} ({real:.1f} s against {by_timed:.1f} s)"
+    return judged(what, goal, text, abs(real / by_timed - 1) <= WELL_TIMED)
+
+
+def checked(store: Store, way: str, link: str) -> tuple[float, float] | None:
+    """Seconds of a whole run: as it was, and by timed steps."""
+    found, timed = store.result(check_name(way, link)), store.result(timed_name(link, way))
+    if not (found and timed):
+        return None
+    return sum(found["step_ms"]) / 1e3, seconds_after(timed, STEPS)
 
 
 def choice_words(store: Store) -> str:
@@ -190,22 +253,85 @@ def choice_words(store: Store) -> str:
     return "\n".join(lines) + "\n"
 
 
-def check_words(store: Store, rows: dict[str, Row | None]) -> str:
+def check_words(store: Store) -> str:
     """Is what timed steps say what a run takes?"""
-    way, link = CHECKED
-    found, row = store.result(check_name()), rows[way]
-    learned = store.result(learning_name(way, 0))
-    if not (found and row and learned):
-        return f"A whole run on a shaped link, to hold it against timed steps: {MISSING}.\n"
-    real, (steps, _) = sum(found["step_ms"]) / 1e3, reached(learned)
-    combined = seconds_after(store.result(timed_name(link, way)), STEPS)
-    there, then = reached(found)
+    said = [check_sentence(store, way, link) for way, link in CHECKED]
+    return f"Is that what a whole run takes? {' '.join(said)}\n"
+
+
+def check_sentence(store: Store, way: str, link: str) -> str:
+    found, learned = checked(store, way, link), store.result(learning_name(way, 0))
+    if not (found and learned):
+        return f"{NAMES[way]}, trained at {LINK_NAMES[link]}: {MISSING}."
+    real, by_timed = found
+    there, then = reached(store.result(check_name(way, link)))
     return (
-        f"Is that what a whole run takes? {NAMES[way]} was also trained at {LINK_NAMES[link]}: "
-        f"{STEPS} steps took {real:.1f} s, by {WARM_UP} + {TIMED} timed steps it would be "
-        f"{combined:.1f} s; 86 % after {count(there)} steps ({seconds(then)}), on loopback after "
-        f"{count(steps)}.\n"
+        f"{NAMES[way]} was also trained at {LINK_NAMES[link]}: {STEPS} steps took {real:.1f} s, by "
+        f"{WARM_UP} + {TIMED} timed steps it would be {by_timed:.1f} s; 86 % after {count(there)} "
+        f"steps ({seconds(then)}), on loopback after {count(reached(learned)[0])}."
     )
+
+
+def date_words(store: Store) -> str:
+    """When steps of static choices were timed and `auto` was trained, by link."""
+    lines = []
+    for link in LINKS:
+        names = [timed_name(link, way) for way in (*STATIC, *BLIND)]
+        names += [policy_name(link, "auto", seed) for seed in SEEDS]
+        dates = sorted(record["date"] for record in map(store.read, names) if record)
+        lines.append(f"* {LINK_NAMES[link]}: {between(dates) if dates else MISSING}")
+    return "\n".join(lines) + "\n"
+
+
+def between(dates: list[str]) -> str:
+    """Of dates like 2026-11-19 22:10 UTC."""
+    first, last = dates[0], dates[-1]
+    if first == last:
+        return first
+    same_day = first[:10] == last[:10]
+    return f"{first[:16]} to {last[11:] if same_day else last}"
+
+
+def model_words() -> str:
+    with torch.device("meta"):
+        weights = list(make_model(0).parameters())
+    largest = max(weights, key=torch.numel)
+    rows, columns = largest.shape
+    share = largest.numel() / sum(weight.numel() for weight in weights)
+    return (
+        f"**One matrix of {columns} x {rows} is {100 * share:.0f} % of the model**, so low rank "
+        "has it easy here; other models need not behave so.\n"
+    )
+
+
+def goal_words() -> str:
+    """How goals are measured and judged, and what speaks against them."""
+    every, begin = Settings.evaluate_every, Settings.evaluate_from
+    return (
+        f"Accuracy is looked at every {every} steps, from step {begin} on. So times to 86 % are "
+        f"known to {every} steps only: of 300 steps they are off by up to {every}, "
+        f"{100 * every / 300:.0f} %. Times of all steps do not depend on that. Ratios are of "
+        "medians; in brackets, from the smallest to the largest ratio of the same seed. "
+        '"With start-up" '
+        "counts what lies between making the model and the first step too: of `auto`, what "
+        "`attach` measures, and of all, waiting for the slowest rank.\n\n"
+        f"Speed on loopback is the median over pairs of blocks of {Overhead.block} steps, in "
+        f"brackets its 95 % interval. The goal is met if it is at least {LEAST_SPEED} less what "
+        "the control (plain DDP again) shows to be noise: that by which the lower end of the "
+        "control's interval is below 1.\n\n"
+        "Constants of `auto` were chosen on this job among others, some on the changing link and "
+        'at 1 Gbit/s (docs/POLICIES.md, "How constants were chosen"). So these figures are not of '
+        "a job that `auto` had never seen.\n\n"
+        "Where fewer seeds were measured than planned, or not all static choices, there is no "
+        "verdict.\n"
+    )
+
+
+ROUTE_WORDS = (
+    "Routes: by engine, gloo's own all-reduce; by ring and by tree, all-reduces made of messages "
+    "between two ranks; by allgather, every rank gets the messages of all; by owner, every rank "
+    "adds up a part of the elements for all and returns the sums.\n"
+)
 
 
 # --- all of it ---
@@ -215,7 +341,7 @@ def readme_table(all_rows: dict[str, dict]) -> str:
     """To 86 %, on every link where `auto` was measured, beside whatever else was."""
     links = [link for link in LINKS if all_rows[link]["auto"]]
     shown = []
-    for way in (*RIVALS, "int4", "powersgd-4", "auto"):
+    for way in README_WAYS:
         rows = [all_rows[link][way] for link in links]
         cells = [spread(row.seconds, seconds) if row else MISSING for row in rows]
         if any(cell != MISSING for cell in cells):
@@ -227,7 +353,7 @@ def readme_table(all_rows: dict[str, dict]) -> str:
 
 def make_report(store: Store) -> Report:
     all_rows = {link: rows_of(store, link) for link in LINKS}
-    good = quality(all_rows[LOOPBACK]["fp32"])
+    good = quality(all_rows["100mbit"]["fp32"])  # which ends the same on every link
     parts = [
         "# Real sockets\n",
         "Generated from `cells/sockets`; do not edit.\n",
@@ -239,21 +365,23 @@ def make_report(store: Store) -> Report:
         "largest. Bytes are those that the interface counted, with all headers; those of DDP and "
         "torch's hooks are of the whole run on loopback, because their first steps are unlike the "
         "others.\n",
+        model_words(),
         "**How static choices are timed.** What they learn does not depend on the link. They are "
-        f"trained once per seed on loopback; on every other link their first {WARM_UP} steps "
-        f"and {TIMED} more are timed, and their time to 86 % is that of the first and the mean of "
-        "the others for every step that follows. Policies are trained on each link, and their time "
-        "is that of the clock. Policies other than `auto` have three seeds at 100 Mbit/s and one "
-        "elsewhere; "
-        "`accordion`, which does not look at the link, is trained at 100 Mbit/s only and timed "
-        "elsewhere.\n",
+        f"trained once per seed on loopback; on every link, loopback too, their first {WARM_UP} "
+        f"steps and {TIMED} more are timed, and their time to 86 % is that of the first and the "
+        "mean of the others for every step that follows. Policies are trained on each link with "
+        "every seed, and their time is that of the clock; only `accordion`, which does not look at "
+        "the link, is trained at 100 Mbit/s and timed elsewhere.\n",
+        check_words(store),
         "**What takes processor time depends on the hour**, by up to 15 % for the same steps of "
-        "the same choice. So `auto`, PowerSGD, int4 and top-k 1 % on constant shaped links are of "
-        "one hour; what the wire bounds, and what is learned, may be of others.\n",
-        check_words(store, all_rows[CHECKED[1]]),
+        "the same choice. When steps of static choices were timed and `auto` was trained:\n",
+        date_words(store),
         "## Goals\n",
+        goal_words(),
         table(["figure", "goal", "measured", ""], goal_rows(store, all_rows, good)),
         "![accuracy over time](sockets-100mbit.svg)\n",
+        'In the tables of the links, "fp32 takes" and "fp16 takes" are how many times as long '
+        "DDP fp32 and torch's fp16 hook take to 86 % on that link.\n",
     ]
     for link in LINKS:
         parts += [f"## {LINK_NAMES[link]}\n", link_table(all_rows[link])]
@@ -261,12 +389,15 @@ def make_report(store: Store) -> Report:
         "\\* while a cell of this row ran, the hypervisor kept more than 5 % of the machine's CPU "
         "time.\n",
         "## What `auto` chose (seed 0)\n",
+        ROUTE_WORDS,
         choice_words(store),
         "## A link that changes\n",
-        "Static choices: from timed steps on the link of each phase, accuracy of seed 0 on "
-        "loopback. Policies: one whole run.\n",
+        "Static choices: from timed steps on the link of each phase; steps to 86 % and accuracy "
+        "from loopback. Policies: whole runs, of `auto` with three seeds and of others with seed "
+        "0.\n",
         changing_table(store),
-        changing_words(store, all_rows["1gbit"], good),
+        timed_words(store),
+        changing_words(store, good),
         "![reaction](sockets-changing.svg)\n",
         "## Where the figures come from\n",
         provenance(store.records("sockets/*"), "sockets/*"),

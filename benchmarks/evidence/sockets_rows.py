@@ -15,6 +15,7 @@ from .sockets import (
     SEEDS,
     SLOW,
     STATIC,
+    STEPS,
     learning_name,
     policy_name,
     seeds_of,
@@ -54,16 +55,25 @@ class Row:
     way: str
     ms: float  # median of steps
     p99: float
-    sent: float  # bytes per rank and step, with all headers
+    sent: float | None  # bytes per rank and step, with all headers
     steps: list[float] = field(default_factory=list)  # to the target
     seconds: list[float] = field(default_factory=list)  # to the target
+    whole: list[float] = field(default_factory=list)  # seconds of all steps
+    start_up: list[float] = field(default_factory=list)  # seconds before the first step
     finals: list[float] = field(default_factory=list)  # accuracy
+    planned: int = len(SEEDS)
     warned: bool = False
 
     @property
     def to_target(self) -> float | None:
         """Median over seeds, in seconds."""
         return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def from_start_up(self) -> float | None:
+        """To the target, with what comes before the first step; median over seeds, in seconds."""
+        both = [a + b for a, b in zip(self.start_up, self.seconds, strict=True)]
+        return statistics.median(both) if both else None
 
 
 def counted(result: dict) -> list[float]:
@@ -99,15 +109,20 @@ def seconds_after(timed: dict, steps: float) -> float:
 def static_row(store: Store, link: str, way: str) -> Row | None:
     """Of what does not look at the link: steps from where it was trained, and timed steps."""
     learned = results(store, [trained_name(way, seed) for seed in SEEDS])
-    there = [reached(each) for each in learned]
-    steps = [each for each, _ in there]
-    if way in STATIC and link == LOOPBACK:  # where it was trained anyway
-        return row_of(way, link, learned, learned, steps, [after for _, after in there])
     timed = store.result(timed_name(link, way))
     if timed is None:
         return None
-    after = [seconds_after(timed, each) for each in steps]
-    return row_of(way, link, [timed], learned, steps, after)
+    steps = [reached(each)[0] for each in learned]
+    return row_of(
+        way,
+        link,
+        [timed],
+        learned,
+        steps=steps,
+        seconds=[seconds_after(timed, each) for each in steps],
+        whole=[seconds_after(timed, STEPS)] * len(learned),
+        start_up=[timed["start_up_seconds"]] * len(learned),
+    )
 
 
 def trained_name(way: str, seed: int) -> str:
@@ -118,17 +133,21 @@ def policy_row(store: Store, link: str, policy: str) -> Row | None:
     if not seeds_of(link, policy):
         return static_row(store, link, policy)
     found = results(store, [policy_name(link, policy, seed) for seed in seeds_of(link, policy)])
-    there = [reached(each) for each in found]
+    if not found:
+        return None
     return row_of(
-        policy, link, found, found, [steps for steps, _ in there], [after for _, after in there]
+        policy,
+        link,
+        found,
+        found,
+        steps=[reached(each)[0] for each in found],
+        seconds=[reached(each)[1] for each in found],
+        whole=[sum(each["step_ms"]) / 1e3 for each in found],
+        start_up=[each["start_up_seconds"] for each in found],
     )
 
 
-def row_of(
-    way: str, link: str, timed: list, learned: list, steps: list, seconds: list
-) -> Row | None:
-    if not timed:
-        return None
+def row_of(way: str, link: str, timed: list[dict], learned: list[dict], **by_seed) -> Row:
     times = [ms for each in timed for ms in counted(each)]
     return Row(
         way,
@@ -136,15 +155,16 @@ def row_of(
         p99(times),
         # Rivals send the same on every link, but their first steps are unlike others.
         bytes_of(learned, LOOPBACK) if way in RIVALS else bytes_of(timed, link),
-        steps,
-        seconds,
-        [each["curve"][-1][2] for each in learned],
-        any(each["warning"] for each in timed),
+        finals=[each["curve"][-1][2] for each in learned],
+        warned=any(each["warning"] for each in timed),
+        **by_seed,
     )
 
 
-def bytes_of(found: list[dict], link: str) -> float:
+def bytes_of(found: list[dict], link: str) -> float | None:
     """Loopback is one interface for all four ranks."""
+    if not found:
+        return None
     return statistics.mean(each["wire_bytes"] for each in found) / (4 if link == LOOPBACK else 1)
 
 
@@ -160,12 +180,12 @@ class Quality:
     mean: float
     noise: float
 
-    def as_good(self, row: Row | None) -> bool:
+    def as_good(self, row) -> bool:
         return bool(row and row.finals) and statistics.mean(row.finals) >= self.mean - self.noise
 
 
 def quality(fp32: Row | None) -> Quality | None:
-    if fp32 is None or len(fp32.finals) < 2:
+    if fp32 is None or seeds_lacking(fp32):
         return None
     return Quality(statistics.mean(fp32.finals), statistics.stdev(fp32.finals))
 
@@ -176,6 +196,33 @@ def best_static(rows: dict[str, Row | None], good: Quality | None, key) -> Row |
 
 
 # --- words ---
+
+
+def seeds_lacking(row) -> str:
+    """How many seeds there are, if that is fewer than were planned."""
+    return "" if len(row.finals) == row.planned else f"{len(row.finals)} of {row.planned} seeds"
+
+
+def named(row) -> str:
+    lack = seeds_lacking(row)
+    return f"{NAMES[row.way]} ({lack})" if lack else NAMES[row.way]
+
+
+def lacking(rows: dict, ways) -> str:
+    """The first of the ways that was not measured with all its seeds, if there is one: then nobody
+    knows which is the fastest, nor what the median is."""
+    for way in ways:
+        lack = MISSING if rows[way] is None else seeds_lacking(rows[way])
+        if lack:
+            return f"{NAMES[way]}: {lack}"
+    return ""
+
+
+def judged(what: str, goal: str, text: str, met: bool, lack: str = "") -> list[str]:
+    """A row of the goals; without a verdict where something lacks."""
+    if lack:
+        return [what, goal, f"{text}; {lack}", verdict(None)]
+    return [what, goal, text, verdict(met)]
 
 
 def spread(values: list[float], form) -> str:
@@ -203,7 +250,9 @@ def milliseconds(value: float) -> str:
     return f"{value:.0f}"
 
 
-def megabytes(value: float) -> str:
+def megabytes(value: float | None) -> str:
+    if value is None:
+        return MISSING
     return f"{value / 1e6:.2g}" if value < 1e7 else f"{value / 1e6:.0f}"
 
 
