@@ -19,6 +19,7 @@ from .store import ROOT, Store
 
 CNN = JOBS["cnn"]
 LINK = "100mbit"
+IMAGES = 60_000  # that it learns from
 
 # --- Accordion: rates that drop, as in the paper, at a half and at five sixths of the steps ---
 
@@ -317,17 +318,18 @@ def priced_shares(parameters: int, links) -> dict[str, float]:
 
 
 def shares(choices: dict[str, int]) -> dict[str, float]:
-    """Of exchanges. The engine's own all-reduce is taken to be a ring."""
+    """Of steps: a choice counts once in a step, for however many buckets it was made. The engine's
+    own all-reduce is taken to be a ring."""
     count = Counter()
-    for choice, exchanges in choices.items():
+    for choice, steps in choices.items():
         if choice.startswith("dense"):
-            count["everything (warm-up)"] += exchanges
+            count["everything (warm-up)"] += steps
         elif choice.startswith("topk"):
-            count["all-gather"] += exchanges
+            count["all-gather"] += steps
         else:
-            count["tree" if "by tree" in choice else "ring"] += exchanges
+            count["tree" if "by tree" in choice else "ring"] += steps
     total = sum(count.values())
-    return jobs.rounded({name: exchanges / total for name, exchanges in count.items()}, 4)
+    return jobs.rounded({name: steps / total for name, steps in count.items()}, 4)
 
 
 def ratios() -> dict:
