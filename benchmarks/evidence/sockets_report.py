@@ -344,9 +344,9 @@ def readme_table(all_rows: dict[str, dict]) -> str:
     for way in README_WAYS:
         rows = [all_rows[link][way] for link in links]
         cells = [spread(row.seconds, seconds) if row else MISSING for row in rows]
-        if any(cell != MISSING for cell in cells):
-            finals = next(spread(row.finals, percent) for row in rows if row)
-            shown.append([NAMES[way], *cells, finals])
+        finals = [final for row in rows if row for final in row.finals]
+        if finals:
+            shown.append([NAMES[way], *cells, spread(finals, percent)])
     header = ["time to 86 %", *(LINK_NAMES[link] for link in links), "accuracy at the end"]
     return table(header, shown)
 

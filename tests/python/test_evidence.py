@@ -23,7 +23,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.evidence import (  # noqa: E402
+    claims_accordion,
+    claims_gravac,
     claims_report,
+    claims_runs,
     command,
     jobs,
     tables,
@@ -629,16 +632,16 @@ def test_what_was_not_measured_is_called_missing(tmp_path):
 
 def test_static_levels_at_equal_bytes_are_drawn_between():
     runs = [
-        claims_report.Run("", [{"figure": 0.8, "bytes_sent": 1e6}]),
-        claims_report.Run("", [{"figure": 0.9, "bytes_sent": 3e6}]),
+        claims_runs.Run([{"figure": 0.8, "bytes_sent": 1e6}]),
+        claims_runs.Run([{"figure": 0.9, "bytes_sent": 3e6}]),
     ]
-    assert claims_report.at_equal_bytes(runs, 2.0) == pytest.approx(85)
-    assert claims_report.at_equal_bytes(runs, 9.0) == pytest.approx(90)
+    assert claims_accordion.at_equal_bytes(runs, 2.0) == pytest.approx(85)
+    assert claims_accordion.at_equal_bytes(runs, 9.0) == pytest.approx(90)
 
 
 def test_volume_is_the_papers():
     """GraVAC's own shares at eps 0.9, and the 19x that it states (19.3 by these shares)."""
     shares = {10: 0.487, 20: 0.043, 40: 0.013, 160: 0.014, 1000: 0.443}
-    assert claims_report.volume_of(shares) == pytest.approx(19.3, abs=0.1)
+    assert claims_gravac.volume_of(shares) == pytest.approx(19.3, abs=0.1)
     choices = {"dense by engine": 1, "topk 0.1 in 16 bits by allgather": 3}
-    assert claims_report.factors_of(choices) == {1.0: 0.25, 10.0: 0.75}
+    assert claims_gravac.factors_of(choices) == {1.0: 0.25, 10.0: 0.75}

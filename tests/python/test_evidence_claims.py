@@ -10,7 +10,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.evidence import claims, claims_report, jobs, virtual  # noqa: E402
+from benchmarks.evidence import (  # noqa: E402
+    claims,
+    claims_accordion,
+    claims_flexible,
+    claims_gravac,
+    claims_report,
+    jobs,
+    virtual,
+)
+from benchmarks.evidence.claims_runs import (  # noqa: E402
+    Measured,
+    Noise,
+    Run,
+    blind_run,
+    same_seeds,
+)
+from benchmarks.evidence.claims_verdict import Verdict  # noqa: E402
 from benchmarks.evidence.store import Store  # noqa: E402
 
 DENSE = {"dense by engine": 799}
@@ -63,32 +79,32 @@ def put_beside_gravac(store: Store, dense: dict[int, float]) -> None:
 
 
 def claims_segments() -> list[tuple[float, float]]:
-    rate, latency = jobs.CONSTANT[claims_report.LINK]
+    rate, latency = jobs.CONSTANT[claims.LINK]
     return [(rate / 8, latency)]
 
 
 GRAVAC = "virtual/cnn/4/gravac/100mbit/seed{seed}"
 
 
-def gravac_verdict(store: Store) -> claims_report.Verdict:
-    found = claims_report.Measured(store)
-    return claims_report.as_dense_but_faster(found.beside, found.noise["GraVAC"])
+def gravac_verdict(store: Store) -> Verdict:
+    found = Measured(store)
+    return claims_gravac.as_dense_but_faster(found.beside, found.noise["GraVAC"])
 
 
 # --- pairs ---
 
 
-def made_run(figures: dict[int, float]) -> claims_report.Run:
-    return claims_report.Run("", [{"figure": f, "seed": seed} for seed, f in figures.items()])
+def made_run(figures: dict[int, float]) -> Run:
+    return Run([{"figure": f, "seed": seed} for seed, f in figures.items()])
 
 
 def test_only_seeds_that_all_have_are_compared():
     one, other = made_run({60: 0.5, 61: 0.7}), made_run({61: 0.6, 62: 0.9})
-    first, second = claims_report.same_seeds(one, other)
+    first, second = same_seeds(one, other)
     assert (first.accuracy, second.accuracy) == (70, 60)
-    assert claims_report.seeds_of(first) == "1 seed"
-    assert claims_report.same_seeds(one, made_run({63: 0.9})) is None
-    assert claims_report.same_seeds(one, None) is None
+    assert first.seeds == "1 seed"
+    assert same_seeds(one, made_run({63: 0.9})) is None
+    assert same_seeds(one, None) is None
 
 
 def test_gravac_is_held_against_dense_of_the_same_seeds(store):
@@ -117,9 +133,9 @@ def test_accordion_has_the_seeds_of_where_it_was_trained_and_seconds_of_the_link
     name = "virtual/cnn/4/accordion/{link}/seed{{seed}}"
     put(store, name.format(link="1gbit"), {60: 0.84, 61: 0.86, 62: 0.88}, seconds=50.0)
     put(store, name.format(link="100mbit"), {60: 0.7}, seconds=100.0)
-    run = claims_report.blind_run(store, "accordion")
+    run = blind_run(store, "accordion")
     assert run.accuracy == pytest.approx(86)
-    assert claims_report.shown_seconds(run) == "100 (1 seed)"
+    assert claims_gravac.shown_seconds(run) == "100 (1 seed)"
 
 
 def test_bytes_and_seconds_against_accordion_each_have_their_seeds(store):
@@ -129,9 +145,9 @@ def test_bytes_and_seconds_against_accordion_each_have_their_seeds(store):
     put(store, name.format(link="1gbit"), {60: 0.9, 61: 0.9, 62: 0.9}, bytes_sent=4e6)
     put(store, name.format(link="100mbit"), {60: 0.9}, seconds=30.0)
 
-    def verdict() -> claims_report.Verdict:
-        found = claims_report.Measured(store)
-        return claims_report.less_than_accordion(found.beside, found.noise["GraVAC"])
+    def verdict() -> Verdict:
+        found = Measured(store)
+        return claims_gravac.less_than_accordion(found.beside, found.noise["GraVAC"])
 
     assert verdict().holds
     assert "3 seeds; 10 s against 30, 1 seed" in verdict().figures
@@ -145,7 +161,7 @@ def test_bytes_and_seconds_against_accordion_each_have_their_seeds(store):
 def test_noise_is_what_the_seeds_of_dense_say(store):
     put_beside_gravac(store, {60: 0.90, 61: 0.92})
     put(store, "claims/accordion/dense/seed{seed}", {60: 0.80, 61: 0.81, 62: 0.83})
-    found = claims_report.Measured(store)
+    found = Measured(store)
     assert found.noise["Accordion"].points == pytest.approx(statistics.stdev([80, 81, 83]))
     assert found.noise["GraVAC"].points == pytest.approx(statistics.stdev([90, 92]))
     page = claims_report.make_report(store).pages["claims"]
@@ -157,23 +173,23 @@ def test_a_part_with_one_seed_of_dense_has_the_noise_of_the_same_job(store):
     put_accordion(store, {"accordion": 88, "powersgd-4": 88, "powersgd-1": 80})
     put(store, "claims/accordion/dense/seed{seed}", {60: 0.88})
 
-    def verdict() -> claims_report.Verdict:
-        return claims_report.accordion_verdicts(claims_report.Measured(store))[0]
+    def verdict() -> Verdict:
+        return claims_accordion.verdicts(Measured(store))[0]
 
     assert str(verdict()) == "missing", "nothing is known of noise"
     put_beside_gravac(store, {60: 0.90, 61: 0.92})
     assert verdict().holds and "1.41" in verdict().rule
     assert "Accordion 1.41 (2 seeds of GraVAC's part)" in claims_report.introduction(
-        claims_report.Measured(store).noise
+        Measured(store).noise
     )
 
 
 # --- reasons ---
 
 
-def accordion_verdicts(store: Store) -> dict[str, claims_report.Verdict]:
-    found = claims_report.Measured(store)
-    return {each.claim: each for each in claims_report.accordion_verdicts(found)}
+def accordion_verdicts(store: Store) -> dict[str, Verdict]:
+    found = Measured(store)
+    return {each.claim: each for each in claims_accordion.verdicts(found)}
 
 
 def test_reasons_stand_only_where_a_claim_does_not_hold(store):
@@ -252,14 +268,10 @@ def test_growing_batches(store):
         put(
             store, f"claims/batch/{name}/seed{{seed}}", figures, steps=steps, bytes_sent=1e6 * steps
         )
-    verdict = claims_report.batch_verdict(
-        claims_report.Measured(store).batches, claims_report.Noise(0.5, 2)
-    )
+    verdict = claims_accordion.small_accuracy(Measured(store).batches, Noise(0.5, 2))
     assert not verdict.holds
     assert "back 1.00 of the 2.00 points" in verdict.reason and "5 % of the samples" in str(verdict)
-    lenient = claims_report.batch_verdict(
-        claims_report.Measured(store).batches, claims_report.Noise(1.5, 2)
-    )
+    lenient = claims_accordion.small_accuracy(Measured(store).batches, Noise(1.5, 2))
     assert lenient.holds and "Why" not in str(lenient)
 
 
@@ -284,7 +296,7 @@ def made_shares(c1: float, c2: float) -> dict:
     ],
 )
 def test_shares_of_collectives_are_judged(c1, c2, words):
-    _, half, _, most = claims_report.collective_verdicts(made_shares(c1, c2))
+    _, half, _, most = claims_flexible.collective_verdicts(made_shares(c1, c2))
     for verdict, expected in zip((half, most), words, strict=True):
         assert expected in str(verdict)
         assert verdict.holds == (expected == "reproduces")
@@ -322,7 +334,7 @@ def test_the_papers_formulas_give_what_is_told_at_its_own_ratios():
     told = {"ResNet-18": "0.76", "ResNet-50": "0.76", "AlexNet": "0.50", "ViT": "0.26"}
     assert {model: f"{share:.2f}" for model, share in found.items()} == told
     for share in told.values():
-        assert share in claims_report.PAPER_PEAKS
+        assert share in claims_flexible.WHY_MORE_ALLGATHER["paper_prices"]
 
 
 def made_ratios(genetic: float) -> dict:
@@ -336,7 +348,7 @@ def made_ratios(genetic: float) -> dict:
     [(0.0108, "reproduces: 1 of 1"), (0.0088, "probably its grid"), (0.02, "Why: not known.")],
 )
 def test_genetic_ratio_is_judged_by_its_gap(genetic, words):
-    assert words in str(claims_report.ratio_verdict(made_ratios(genetic)))
+    assert words in str(claims_flexible.ratio_verdict(made_ratios(genetic)))
 
 
 # --- STAR against VAR ---
@@ -354,9 +366,9 @@ ALIKE = {str(rank): 100 for rank in range(8)}
 ONE_OFTEN = {**ALIKE, "3": 200}
 
 
-def root_verdicts(store: Store) -> list[claims_report.Verdict]:
+def root_verdicts(store: Store) -> list[Verdict]:
     put_beside_gravac(store, {60: 0.90, 61: 0.91})  # noise 0.71
-    return claims_report.root_verdicts(claims_report.Measured(store))
+    return claims_flexible.root_verdicts(Measured(store))
 
 
 def test_star_and_var_are_equal_within_the_noise(store):
@@ -393,16 +405,16 @@ def test_skewed_data_want_uneven_roots_and_have_their_own_noise(store):
 
 def test_shares_per_factor_are_of_the_exchanges_of_all_seeds():
     results = [{"choices": {"topk 0.1 by owner": 3}}, {"choices": {"topk 0.01 by owner": 1}}]
-    run = claims_report.Run("", results)
-    assert claims_report.factors_of(run.choices) == {10.0: 0.75, 100.0: 0.25}
+    run = Run(results)
+    assert claims_gravac.factors_of(run.count("choices")) == {10.0: 0.75, 100.0: 0.25}
 
 
 def test_vectors_that_accordion_sends_apart_are_no_share_of_dense():
     choices = {"dense by tree": 8, "randomk 0.5 by engine": 3, "randomk 0.001 by tree": 1}
-    run = claims_report.Run("", [{"figure": 0.5, "bytes_sent": 1.0, "choices": choices}])
-    *_, volume, shares = claims_report.lines_of(run, vectors_apart=True)
+    run = Run([{"figure": 0.5, "bytes_sent": 1.0, "choices": choices}])
+    *_, volume, shares = claims_gravac.line_of(run, vectors_apart=True)
     assert shares == "0.75 at 2x, 0.25 at 1000x" and volume == "2.66x"
-    assert "0.67 at dense" in claims_report.lines_of(run)[-1]
+    assert "0.67 at dense" in claims_gravac.line_of(run)[-1]
 
 
 def test_random_k_tells_its_seeds(store):
@@ -412,6 +424,6 @@ def test_random_k_tells_its_seeds(store):
         ("randomk-10x", {60: 0.5, 61: 0.5}),
     ):
         put(store, f"claims/gravac/{name}/seed{{seed}}", figures)
-    verdict = claims_report.random_k(claims_report.Measured(store).gravac)
+    verdict = claims_gravac.random_k(Measured(store).gravac)
     assert verdict.holds and "seed by seed 10.0, 78.0" in verdict.figures
     assert "100 % of the exchanges are dense" in str(verdict)
