@@ -34,7 +34,7 @@ from benchmarks.evidence import (  # noqa: E402
     virtual_report,
 )
 from benchmarks.evidence.cell import Cell, all_cells, check, estimate, in_order  # noqa: E402
-from benchmarks.evidence.report import Plot, Report, table  # noqa: E402
+from benchmarks.evidence.report import Plot, Report, table, versions_of  # noqa: E402
 from benchmarks.evidence.store import Store, write_whole  # noqa: E402
 from benchmarks.evidence.virtual_report import crossing  # noqa: E402
 
@@ -274,6 +274,16 @@ def test_a_table_that_nobody_makes_is_named(documents, capsys):
 
 
 # --- what is published ---
+
+
+def test_of_many_versions_a_page_names_the_first_and_the_last():
+    def records(*versions):
+        dates = [{"version": v, "date": f"2026-01-0{day}"} for day, v in enumerate(versions, 1)]
+        return dates[::-1]
+
+    assert versions_of(records("b")) == "version b"
+    assert versions_of(records("b", "a")) == "version b to a"
+    assert versions_of(records("c", "a", "b", "a")) == "version c to a (3 in all)"
 
 
 def test_names_of_cells_are_unique():

@@ -2,6 +2,7 @@
 #include "tidegate/policies/low_rank_filling.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tidegate/policies/notes.h"
 
@@ -9,6 +10,12 @@ namespace tidegate {
 namespace {
 
 constexpr const char* kSince = "auto low rank since";
+
+// What waits adds up from step to step: its energy grows with the square of time while gradients
+// agree, and with time itself while they do not. Behind one matrix it grew from 0.018 steps' worth
+// of gradient after 18 steps, and from 0.2 after 54, to 1.6 and to 1.4 to 3 after 208: with time to
+// the power of 1.8 and of 1.4 to 2.
+constexpr double kGrows = 1.5;
 
 }  // namespace
 
@@ -37,7 +44,7 @@ void LowRankFilling::use(bool low_rank, std::int64_t step) {
 double LowRankFilling::growth(std::span<const Shape> buckets, int rank, std::int64_t step) const {
   if (!since_) return 1;
   const auto so_far = static_cast<double>(std::max<std::int64_t>(1, step - *since_));
-  return std::max(1.0, directions_of(buckets) / rank / so_far);
+  return std::max(1.0, std::pow(directions_of(buckets) / rank / so_far, kGrows));
 }
 
 void LowRankFilling::remember(Notes& notes) const {
