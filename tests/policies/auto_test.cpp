@@ -505,10 +505,11 @@ TEST(Auto, GoesBelowTheHighestRankSoonAndByAWiderLimitIfThatDoesWell) {
   }
 }
 
-// At rank 6 after 84 steps three times what waits there is still to come; after 150, half as much.
+// At rank 6 after 80 steps what waits there is to become four times as much; after 150, half as
+// much again.
 TEST(Auto, LooksAgainWhenResidualsHaveFilled) {
   PretendedJob job("20mbit,1ms");
-  job.buckets = {{{"large", 2000 * 2000, 2000}}, {{"as large", 2000 * 2000, 2000}}};
+  job.buckets = {{{"large", 1200 * 1200, 1200}}, {{"as large", 1200 * 1200, 1200}}};
   job.backlog = behind_low_rank;
   const auto policy = sgd(without_soundings());
   EXPECT_EQ(job.run(*policy, 80).choices.back().rank, 6);
