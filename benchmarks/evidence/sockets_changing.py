@@ -177,7 +177,7 @@ def as_good_goal(
     if auto is None or not statics:
         return [what, goal, MISSING, MISSING]
     best = fastest(statics)
-    worse = "" if good.as_good(auto) else "; `auto` ends worse than fp32"
+    worse = good.if_worse(auto)
     text = f"{share(auto, best)} of its time ({NAMES[best.way]}){worse}"
     return judged(what, goal, text, auto.total < best.total and not worse, lack)
 

@@ -163,7 +163,7 @@ def constant_goal(rows: dict[str, Row | None], link: str, good: Quality | None) 
     if auto.to_target == NEVER:
         return judged(what, goal, "never there", False, lack)
     ratio = auto.to_target / best.to_target
-    worse = "" if good.as_good(auto) else "; `auto` ends worse than fp32"
+    worse = good.if_worse(auto)
     text = f"{ratio:.2f} ({NAMES[best.way]}){worse}"
     return judged(what, goal, text, ratio <= 1 + CLOSE and not worse, lack)
 

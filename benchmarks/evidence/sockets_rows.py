@@ -183,6 +183,13 @@ class Quality:
     def as_good(self, row) -> bool:
         return bool(row and row.finals) and statistics.mean(row.finals) >= self.mean - self.noise
 
+    def if_worse(self, row) -> str:
+        """By how much, if it is not as good."""
+        if self.as_good(row):
+            return ""
+        below = 100 * (self.mean - statistics.mean(row.finals))
+        return f"; `auto` ends {below:.2f} points below fp32, noise {100 * self.noise:.2f}"
+
 
 def quality(fp32: Row | None) -> Quality | None:
     if fp32 is None or seeds_lacking(fp32):
