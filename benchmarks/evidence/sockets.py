@@ -56,8 +56,8 @@ REPEATED = "100mbit"
 # Trained on a shaped link as well, to see whether timed steps tell what a run takes.
 CHECKED = (("powersgd-torch-4", "100mbit"), ("powersgd-8", "100mbit"))
 
-WHOLE = 110  # seconds of a cell that trains
-WHOLE_CHANGING = {"auto": 200, "gravac": 320, "flexible": 180, "accordion": 390}
+WHOLE = 90  # seconds of a cell that trains
+WHOLE_CHANGING = {"auto": 165, "gravac": 300, "flexible": 155, "accordion": 370}
 # Seconds of a step, for estimates; others take about 0.2.
 STEP = {
     "100mbit": {"fp32": 2.9, "fp16": 1.5, "int8": 0.8, "int4": 0.5, "topk-0.1": 0.6},
@@ -200,7 +200,7 @@ def overhead_cell() -> Cell:
         "auto": {"kind": "tidegate", "policy": "auto"},
     }
     run = partial(run_job, LOOPBACK, job="overhead_job", ways=ways, seconds=OVERHEAD_SECONDS)
-    return alone(OVERHEAD_NAME, 220, run)
+    return alone(OVERHEAD_NAME, 155, run)
 
 
 def report(store: Store) -> Report:
