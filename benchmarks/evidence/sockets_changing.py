@@ -177,9 +177,8 @@ def as_good_goal(
     if auto is None or not statics:
         return [what, goal, MISSING, MISSING]
     best = fastest(statics)
-    worse = good.if_worse(auto)
-    text = f"{share(auto, best)} of its time ({NAMES[best.way]}){worse}"
-    return judged(what, goal, text, auto.total < best.total and not worse, lack)
+    text = f"{share(auto, best)} of its time ({NAMES[best.way]}); {good.beside(auto, best)}"
+    return judged(what, goal, text, auto.total < best.total and good.as_good(auto), lack)
 
 
 def every_goal(auto: Changing | None, statics: list[Changing], lack: str) -> list[str]:

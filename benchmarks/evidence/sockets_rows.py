@@ -24,6 +24,7 @@ from .sockets import (
 from .store import Store
 
 TARGET = 0.86
+FURTHER = 0.87
 WARM_UP = 5  # steps of a job that are not counted in times of steps
 LINK_NAMES = {
     "100mbit": "100 Mbit/s",
@@ -58,6 +59,7 @@ class Row:
     sent: float | None  # bytes per rank and step, with all headers
     steps: list[float] = field(default_factory=list)  # to the target
     seconds: list[float] = field(default_factory=list)  # to the target
+    further: list[float] = field(default_factory=list)  # seconds to a higher one
     whole: list[float] = field(default_factory=list)  # seconds of all steps
     start_up: list[float] = field(default_factory=list)  # seconds before the first step
     finals: list[float] = field(default_factory=list)  # accuracy
@@ -84,10 +86,10 @@ def p99(values: list[float]) -> float:
     return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
 
 
-def reached(result: dict) -> tuple[float, float]:
+def reached(result: dict, target: float = TARGET) -> tuple[float, float]:
     """Steps and seconds until the first evaluation at the target."""
     for steps, seconds, accuracy in result["curve"]:
-        if accuracy >= TARGET:
+        if accuracy >= target:
             return steps, seconds
     return NEVER, NEVER
 
@@ -120,6 +122,7 @@ def static_row(store: Store, link: str, way: str) -> Row | None:
         learned,
         steps=steps,
         seconds=[seconds_after(timed, each) for each in steps],
+        further=[seconds_after(timed, reached(each, FURTHER)[0]) for each in learned],
         whole=[seconds_after(timed, STEPS)] * len(learned),
         start_up=[timed["start_up_seconds"]] * len(learned),
     )
@@ -142,6 +145,7 @@ def policy_row(store: Store, link: str, policy: str) -> Row | None:
         found,
         steps=[reached(each)[0] for each in found],
         seconds=[reached(each)[1] for each in found],
+        further=[reached(each, FURTHER)[1] for each in found],
         whole=[sum(each["step_ms"]) / 1e3 for each in found],
         start_up=[each["start_up_seconds"] for each in found],
     )
@@ -175,26 +179,41 @@ def rows_of(store: Store, link: str) -> dict[str, Row | None]:
 
 @dataclass
 class Quality:
-    """Of fp32 at the end: its mean, and its standard deviation over seeds."""
+    """Of fp32 at the end; noise is its standard deviation over seeds."""
 
-    mean: float
-    noise: float
+    finals: list[float]  # of fp32, by seed
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.finals)
+
+    @property
+    def noise(self) -> float:
+        return statistics.stdev(self.finals)
 
     def as_good(self, row) -> bool:
         return bool(row and row.finals) and statistics.mean(row.finals) >= self.mean - self.noise
 
-    def if_worse(self, row) -> str:
-        """By how much, if it is not as good."""
-        if self.as_good(row):
-            return ""
-        below = 100 * (self.mean - statistics.mean(row.finals))
-        return f"; `auto` ends {below:.2f} points below fp32, noise {100 * self.noise:.2f}"
+    def away(self, row) -> str:
+        """From fp32 of the same seeds, in points, with the standard error."""
+        text = f"{100 * (statistics.mean(row.finals) - self.mean):+.2f}"
+        if len(row.finals) < len(self.finals):
+            return text
+        pairs = [100 * (a - b) for a, b in zip(row.finals, self.finals, strict=True)]
+        return f"{text} ± {statistics.stdev(pairs) / len(pairs) ** 0.5:.2f}"
+
+    def beside(self, auto, other) -> str:
+        """How far both end from fp32."""
+        return (
+            f"ends {self.away(auto)} points from fp32, that choice {self.away(other)}, "
+            f"noise {100 * self.noise:.2f}"
+        )
 
 
 def quality(fp32: Row | None) -> Quality | None:
     if fp32 is None or seeds_lacking(fp32):
         return None
-    return Quality(statistics.mean(fp32.finals), statistics.stdev(fp32.finals))
+    return Quality(fp32.finals)
 
 
 def best_static(rows: dict[str, Row | None], good: Quality | None, key) -> Row | None:

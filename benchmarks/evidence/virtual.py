@@ -41,9 +41,9 @@ STATIC = {
 PLAIN = ("dense", "fp16", "bf16")
 # Dense, 16 bits, and what is the best with 16 ranks on some link.
 STATIC_OF_MANY = {
-    "cnn": ("dense", "bf16", "int8", "int4", "powersgd-8", "powersgd-4"),
+    "cnn": ("dense", "bf16", "int8", "int4", "powersgd-8", "powersgd-4", "powersgd-2"),
     "gpt": ("dense", "bf16", "int4"),
-    "lstm": ("dense", "bf16", "int4"),
+    "lstm": ("dense", "bf16", "int4", "topk-0.1-owner"),
 }
 
 POLICIES = {

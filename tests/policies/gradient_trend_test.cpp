@@ -56,19 +56,20 @@ GradientTrend recalled(const GradientTrend& trend) {
 
 TEST(GradientTrend, TellsRegimesThatNormsAloneTellOf) {
   GradientTrend trend(10, 0.5);
-  const auto expect = [&](bool critical, bool severe) {
+  const auto expect = [&](bool critical, bool severe, bool of_the_start) {
     for (const GradientTrend& each : {trend, recalled(trend)}) {
       EXPECT_EQ(each.critical(), critical);
       EXPECT_EQ(each.severe(), severe);
+      EXPECT_EQ(each.of_the_start(), of_the_start);
     }
   };
-  expect(true, true);
+  expect(true, true, true);
   for (int step = 0; step <= 30; ++step) trend.observe(told(step, 1));
-  expect(false, false);
+  expect(false, false, false);
   for (int step = 31; step <= 40; ++step) trend.observe(told(step, 3));
-  expect(true, false);
+  expect(true, false, false);
   trend.observe(told(41, 3, 1));
-  expect(true, true);
+  expect(true, true, false);
 }
 
 TEST(GradientTrend, LooksAwayFromWhatIsNotFinite) {

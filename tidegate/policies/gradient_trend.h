@@ -55,7 +55,7 @@ class GradientTrend {
   bool critical() const { return critical_; }
   // It is that of the start, or after a drop of a learning rate: not one that norms alone tell of.
   bool severe() const { return severe_; }
-  bool of_the_start() const { return critical_ && drops_ == 0; }
+  bool of_the_start() const { return severe_ && drops_ == 0; }
 
   void remember(Notes& notes) const {
     notes[kNote] = {static_cast<double>(began_),   std::min(energy_, kLargestNote),
