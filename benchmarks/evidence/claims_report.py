@@ -4,6 +4,7 @@
 from . import claims_accordion, claims_flexible, claims_gravac
 from .claims_gravac import FASTER
 from .claims_runs import Measured, Noise
+from .claims_verdict import outcomes
 from .report import MISSING, Report, provenance, table
 from .store import Store
 
@@ -13,6 +14,7 @@ def make_report(store: Store) -> Report:
     parts = [
         "# What the papers claim, and what we see\n",
         provenance(store.records("claims/*"), "claims/*"),
+        from_virtual(found),
         introduction(found.noise),
         "## Accordion\n",
         claims_accordion.page(found),
@@ -23,10 +25,22 @@ def make_report(store: Store) -> Report:
         claims_flexible.page(found),
     ]
     report = Report()
-    report.pages["claims"] = "\n".join(parts)
+    report.pages["claims"] = "\n".join(filter(None, parts))
     report.plots["claims-accordion"] = claims_accordion.plot(found.accordion)
     report.tables["claims"] = verdict_table(found)
     return report
+
+
+def from_virtual(found: Measured) -> str:
+    """Where figures come from that the command above does not make."""
+    seeds = sorted({r["seed"] for run in found.beside.values() if run for r in run.results})
+    if not seeds:
+        return ""
+    span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else seeds[0]
+    return (
+        f"The first {len(found.beside)} lines of GraVAC's table, and GraVAC's noise, are not of "
+        f"these cells: their cells are those of [virtual.md](virtual.md), seeds {span}.\n"
+    )
 
 
 def introduction(noise: dict[str, Noise | None]) -> str:
@@ -55,5 +69,9 @@ def verdict_table(found: Measured) -> str:
         "GraVAC": claims_gravac.verdicts(found),
         "Flexible": claims_flexible.verdicts(found),
     }
-    rows = [(paper, each.claim, str(each)) for paper, every in verdicts.items() for each in every]
+    rows = [
+        (paper, claim, outcome)
+        for paper, every in verdicts.items()
+        for claim, outcome in outcomes(every).items()
+    ]
     return table(["paper", "claim", "here"], rows)

@@ -66,11 +66,19 @@ def check(
             problems.append(f"tables of {readme.name} are not what the results say")
     except KeyError as error:
         problems.append(f"{readme.name}: {error.args[0]}")
+    for name in unmarked(text, report.tables):
+        problems.append(f"{readme.name} has no marks <!-- evidence: {name} --> for a table")
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
         print("`.venv/bin/python -m benchmarks.evidence --tables` writes them", file=sys.stderr)
     return 1 if problems else 0
+
+
+def unmarked(text: str, tables: dict[str, str]) -> list[str]:
+    """Tables that nobody would see."""
+    marked = {name for _, name, _ in MARKED.findall(text)}
+    return [name for name in tables if name not in marked]
 
 
 def filled(text: str, tables: dict[str, str]) -> str:

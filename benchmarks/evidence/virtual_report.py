@@ -29,7 +29,7 @@ from .virtual import (
 TARGET_AT = 0.8  # of dense's steps: the held-out loss there is the target
 ASSUMED = 0.005  # as in `tidegate simulate`
 CLOSE = 0.05  # auto may take so much longer than the best static choice
-AHEAD = 0.03  # and is ahead if it takes so much less: one choice timed twice may differ by that
+AHEAD = 0.03  # and is ahead if it takes so much less
 RED = "#e03131"
 SHORT_LINKS = {
     "25gbit": "25 Gbit/s",
@@ -65,8 +65,8 @@ class Setting:
     job: Job
     ranks: int
     dense: Row | None
-    noise: float | None  # standard deviation of dense over seeds
-    assumed: bool  # noise of one seed is not known: ASSUMED of the figure
+    noise: float | None  # standard deviation of dense over seeds; with MANY that of 16 ranks
+    assumed: bool  # noise is not known: ASSUMED of the figure
     target: float | None  # held-out loss
     static: dict[str, Row]
     policies: dict[str, Row]
@@ -126,10 +126,7 @@ def read(store: Store, job: Job, ranks: int, noise_from: Setting | None = None) 
             missing += found.count(None)
             policies.setdefault(policy, {})[link] = list(filter(None, found))
     dense = [figure for _, figure in figures_of(job, statics["dense"])]
-    noise = statistics.stdev(dense) if len(dense) > 1 else noise_from and noise_from.noise
-    assumed = len(dense) < 2 and (noise is None or noise_from.assumed)
-    if noise is None and dense:
-        noise = ASSUMED * dense[0]
+    noise, assumed = noise_of(dense, noise_from)
     target = target_of(job, statics["dense"])
     rows = {
         choice: static_row(job, choice, results, (times or {}).get(choice), target)
@@ -160,6 +157,16 @@ def look_up(store: Store, name: str) -> dict | None:
     if record is None:
         return None
     return {**record["result"], "seed": record["seed"]}
+
+
+def noise_of(dense: list[float], other: Setting | None) -> tuple[float | None, bool]:
+    """That of `other` if there is one, however many seeds of dense there are; and whether it is
+    assumed."""
+    if other and other.noise is not None:
+        return other.noise, other.assumed
+    if len(dense) > 1 and other is None:
+        return statistics.stdev(dense), False
+    return (ASSUMED * dense[0] if dense else None), True
 
 
 def figures_of(job: Job, results: list[dict]) -> Figures:
@@ -321,6 +328,7 @@ def make_report(store: Store) -> Report:
 
 
 def page(store: Store, settings: list[Setting]) -> str:
+    spreads = spreads_of(store)
     parts = [
         "# Every job on every link, in virtual clusters\n",
         provenance(store.records("virtual/*"), "virtual/*"),
@@ -330,9 +338,9 @@ def page(store: Store, settings: list[Setting]) -> str:
         "## `auto` against the fastest static choice that is as good as dense\n",
         auto_table(settings),
         "![auto against the best static choice](virtual-auto.svg)\n",
-        summary(settings),
+        summary(settings, spreads),
         OTHER_SEEDS,
-        noise_of_times(store),
+        noise_of_times(spreads),
         "## Time to a target\n",
         TARGETS,
         target_table(settings),
@@ -384,11 +392,10 @@ what it looks at: statistics for records, which make compressing 1 to 5 ms longe
 half of the steps (in five runs on other seeds: at most 1 % of the time), and four passes over the
 gradient every 64 steps. The CNN has six seeds with 4 ranks and three with more, because
 its seeds differ by more than what is lost; the others have three, two with 16 ranks, but three of
-dense, and one with {MANY}, where noise is that of 16 ranks. With {
-    MANY
-} there is a short list of static
-choices. All are compared with dense of the same seeds: `±` is the standard error of the mean of
-these differences, where there are two seeds or more (of two it is hardly known itself).
+dense, and one with {MANY}. With {MANY} ranks noise is that of 16 ranks for all jobs, and there is a
+short list of static choices. All are compared with dense of the same seeds: `±` is the standard
+error of the mean of these differences, where there are two seeds or more (of two it is hardly known
+itself).
 """
 
 OWN_CLOCK = """A † marks seconds of `auto` that are by the clock of its own run, too: what it chose
@@ -419,7 +426,9 @@ def section(setting: Setting) -> str:
         return f"{title}\n{MISSING.capitalize()}: dense has not been trained yet.\n"
     noise = difference(job, setting.noise).lstrip("+")
     if setting.assumed:
-        noise = f"taken to be {noise} (one seed)"
+        noise = f"taken to be {noise} (not measured)"
+    elif setting.ranks == MANY:
+        noise = f"of {RANKS[-1]} ranks {noise}"
     intro = (
         f"{job.steps} steps, global batch {job.global_batch}. Dense ends at "
         f"{figure(job, mean(f for _, f in setting.dense.figures))}, noise {noise} {unit(job)}; "
@@ -441,7 +450,7 @@ def over_links(setting: Setting) -> str:
     listed = f"{', '.join(others)} and {last}" if others else last
     return (
         f" Of {listed}, difference and bytes are means over all links, on each of which it learns "
-        "something else."
+        "something else; LOST is counted by link."
     )
 
 
@@ -451,12 +460,21 @@ def row_of(setting: Setting, row: Row) -> list[str]:
         best = setting.best_static(link)
         text = seconds_of(row, link)
         values.append(f"**{text}**" if best is row else text)
-    return [row.name, quality(setting, row.figures), f"{row.sent:.3g}", *values]
+    return [row.name, quality_of(setting, row), f"{row.sent:.3g}", *values]
 
 
 def quality(setting: Setting, figures: Figures) -> str:
     text = from_dense(setting, figures)
     return text if setting.as_good(figures) else f"{text} LOST"
+
+
+def quality_of(setting: Setting, row: Row) -> str:
+    """Of what learns something else on every link, on how many of them it lost."""
+    if row.name in BLIND or not row.figures_on:
+        return quality(setting, row.figures)
+    lost = sum(not setting.as_good(figures) for figures in row.figures_on.values())
+    text = from_dense(setting, row.figures)
+    return f"{text} LOST on {lost} of {len(row.figures_on)} links" if lost else text
 
 
 def from_dense(setting: Setting, figures: Figures) -> str:
@@ -550,7 +568,7 @@ def merged(rows: list[list[str]]) -> list[list[str]]:
     return kept
 
 
-def summary(settings: list[Setting]) -> str:
+def summary(settings: list[Setting], spreads: list[float]) -> str:
     known = [each for each in verdicts(settings) if each.ratio is not None]
     if not known:
         return "No cell is complete yet.\n"
@@ -563,8 +581,19 @@ def summary(settings: list[Setting]) -> str:
         f"and as good as dense. It **lost quality in {len(lost)}** and is **more than "
         f"{100 * CLOSE:g} % slower in {len(slow)}**. In {len(ahead)} cells where it holds it is "
         "ahead of every static choice that is as good as dense: by more than "
-        f"{100 * AHEAD:g} %, because one choice timed twice may differ by as much. "
-        f"{significance(known)}\n"
+        f"{100 * AHEAD:g} %{held_against(spreads)}. {significance(known)}\n"
+    )
+
+
+def held_against(spreads: list[float]) -> str:
+    """What AHEAD is to the passes over one choice; nothing if none tells."""
+    if not spreads:
+        return ""
+    wide = sum(spread > AHEAD for spread in spreads)
+    return (
+        f" (passes over the same choice on the same link are {100 * statistics.median(spreads):.1f}"
+        f" % apart in the median, and {wide} of {len(spreads)} are more than {100 * AHEAD:g} % "
+        "apart)"
     )
 
 
@@ -587,13 +616,17 @@ def significance(known: list[Verdict]) -> str:
     )
 
 
-def noise_of_times(store: Store) -> str:
-    """By the passes in which choices were timed; nothing if none tells."""
+def spreads_of(store: Store) -> list[float]:
+    """Of every choice on every link: how far the passes are apart in which it was timed."""
     spreads = []
     for record in store.records("virtual/*/times"):
         choices = dict(record["result"])
         for timed in (*choices.pop("plans", {}).values(), *choices.values()):
             spreads += timed.get("spread", {}).values()
+    return spreads
+
+
+def noise_of_times(spreads: list[float]) -> str:
     if not spreads:
         return ""
     return (
@@ -626,21 +659,50 @@ def behind_first(setting: Setting, link: str) -> float | None:
 
 
 def target_summary(settings: list[Setting]) -> str:
+    """With MANY ranks apart: there the first is one of few."""
     every = [(behind_first(s, link), s, link) for s in settings for link in LINKS]
     known = [each for each in every if each[0] is not None]
     if not known:
         return ""
-    behind = [each for each in known if 1 + CLOSE < each[0] < math.inf]
-    text = (
-        f"In {len(behind)} of {len(known)} cells `auto` is more than {100 * CLOSE:g} % behind the "
-        "static choice that is first at the target"
-    )
-    if behind:
-        ratio, setting, link = max(behind, key=lambda each: each[0])
-        first = setting.fastest_to_target(link).name
-        text += f", most in {setting.name}, {SHORT_LINKS[link]}: {ratio:.2f} of {first}"
+    few = [each for each in known if each[1].ranks != MANY]
+    many = [each for each in known if each[1].ranks == MANY]
+    parts = []
+    if few:
+        parts.append(
+            f"In {count_behind(few)} with {' or '.join(map(str, RANKS))} ranks `auto` is more than "
+            f"{100 * CLOSE:g} % behind the static choice that is first at the target"
+            f"{most_behind(few)}"
+        )
+    if many:
+        counts = [len(setting.static) for _, setting, _ in many]
+        parts.append(
+            f"With {MANY} ranks, where {low_to_high(counts, str)} static choices were measured: in "
+            f"{count_behind(many)}{most_behind(many)}"
+        )
     never = sum(math.isinf(ratio) for ratio, *_ in known)
-    return f"{text}. Cells in which it does not reach the target: {never}.\n"
+    return f"{'. '.join(parts)}. Cells in which it does not reach the target: {never}.\n"
+
+
+def far_behind(known: list[tuple[float, Setting, str]]) -> list[tuple[float, Setting, str]]:
+    return [each for each in known if 1 + CLOSE < each[0] < math.inf]
+
+
+def count_behind(known: list[tuple[float, Setting, str]]) -> str:
+    return f"{len(far_behind(known))} of {len(known)} cells"
+
+
+def most_behind(known: list[tuple[float, Setting, str]]) -> str:
+    behind = far_behind(known)
+    if not behind:
+        return ""
+    ratio, setting, link = max(behind, key=lambda each: each[0])
+    first = setting.fastest_to_target(link).name
+    return f", most in {setting.name}, {SHORT_LINKS[link]}: {ratio:.2f} of {first}"
+
+
+def low_to_high(values: list, words) -> str:
+    low, high = words(min(values)), words(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def target_row(setting: Setting, link: str, ratio: float) -> list[str]:
@@ -677,13 +739,12 @@ def changing_table(settings: list[Setting]) -> str:
                 rows.append([*place, *[MISSING] * (3 + len(POLICIES))])
                 continue
             ideal = best_by_phase(setting, link)
-            policies = [seconds_of(setting.policies.get(p), link) for p in POLICIES]
+            policies = [ending(setting, setting.policies.get(p), link) for p in POLICIES]
             fastest = min(setting.static.values(), key=lambda row: row.seconds[link])
             rows.append(
                 [
                     *place,
-                    f"{fastest.name}: {seconds(fastest.seconds[link])}"
-                    + ("" if setting.as_good(fastest.figures) else " LOST"),
+                    f"{fastest.name}: {ending(setting, fastest, link)}",
                     f"{each.best.name}: {seconds(each.best.seconds[link])}",
                     f"{seconds(ideal)} ({each.best.seconds[link] / ideal:.2f}x)",
                     *policies,
@@ -697,6 +758,14 @@ def changing_table(settings: list[Setting]) -> str:
     return table(header, merged(rows))
 
 
+def ending(setting: Setting, row: Row | None, link: str) -> str:
+    """Seconds, and LOST where it ends worse than dense by more than the noise."""
+    text = seconds_of(row, link)
+    if row is None or link not in row.seconds:
+        return text
+    return text if setting.as_good(row.figures_on.get(link, row.figures)) else f"{text} LOST"
+
+
 def best_by_phase(setting: Setting, link: str) -> float:
     """Of static choices as good as dense, the fastest in every step."""
     good = [row for row in setting.static.values() if setting.as_good(row.figures)]
@@ -705,23 +774,34 @@ def best_by_phase(setting: Setting, link: str) -> float:
 
 
 def readme_table(settings: list[Setting]) -> str:
-    """With 16 ranks: what a user asks first. Links down, jobs across."""
-    chosen = [setting for setting in settings if setting.ranks == 16]
-    rows = [
-        [IN_WORDS[link], *(readme_entry(verdict(setting, link)) for setting in chosen)]
-        for link in LINKS
+    header = [
+        *("job", "ranks", "`auto` holds on", "its time, of the best static choice"),
+        *("from dense", "faster than fp32", "than 16 bit"),
     ]
-    return table(["link, 16 ranks", *(setting.job.title for setting in chosen)], rows)
+    return table(header, map(readme_row, settings))
 
 
-def readme_entry(each: Verdict) -> str:
-    if each.ratio is None:
-        return MISSING
-    setting, link = each.setting, each.link
-    rivals = (setting.dense.seconds[link], half_of(setting, link))
-    gains = ", ".join(times(rival / each.auto) for rival in rivals)
-    entry = f"{gains}; {each.ratio:.2f} of {each.best.name}"
-    return entry if each.holds else f"{entry}: {each.words}"
+def readme_row(setting: Setting) -> list[str]:
+    """Ranges over links."""
+    place = [setting.job.title, str(setting.ranks)]
+    known = [each for each in verdicts([setting]) if each.ratio is not None]
+    if not known:
+        return [*place, *[MISSING] * 5]
+    holds = f"{sum(each.holds for each in known)} of {len(LINKS)} links"
+    if len(known) < len(LINKS):
+        holds += f", {len(LINKS) - len(known)} {MISSING}"
+    sign = 1 if setting.job.lower_is_better else -1
+    worse = [sign * setting.worse(each.figures) for each in known]
+    fp32 = [setting.dense.seconds[each.link] / each.auto for each in known]
+    half = [half_of(setting, each.link) / each.auto for each in known]
+    return [
+        *place,
+        holds,
+        low_to_high([each.ratio for each in known], "{:.2f}".format),
+        f"{low_to_high(worse, lambda value: difference(setting.job, value))} {unit(setting.job)}",
+        low_to_high(fp32, times),
+        low_to_high(half, times),
+    ]
 
 
 def half_of(setting: Setting, link: str) -> float:

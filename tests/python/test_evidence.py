@@ -273,6 +273,15 @@ def test_a_table_that_nobody_makes_is_named(documents, capsys):
     assert 'no table is called "nobody"' in capsys.readouterr().err
 
 
+def test_a_table_that_the_readme_does_not_show_is_named(documents, capsys):
+    report = small_report(1.5)
+    tables.write(report=report, **documents)
+    report.tables["unseen"] = table(["a"], [["b"]])
+    assert tables.check(report=report, **documents) == 1
+    said = capsys.readouterr().err
+    assert "no marks <!-- evidence: unseen -->" in said and "evidence: speed" not in said
+
+
 # --- what is published ---
 
 
@@ -574,44 +583,47 @@ def test_the_summary_counts_what_is_ahead_and_what_is_significantly_worse():
             ([0.6], 4.0),
         )
     )
-    text = virtual_report.summary([same, below, far_below, wavers, once])
+    text = virtual_report.summary([same, below, far_below, wavers, once], [])
     assert "Of 5 cells that are complete `auto` holds in 4:" in text
-    assert "In 1 cells where it holds it is ahead" in text and "by more than 3 %" in text
+    assert "In 1 cells where it holds it is ahead" in text and "by more than 3 %. In" in text
     assert "In 2 of the 4 cells with two seeds or more it is significantly worse" in text
     assert "in cnn, 4 ranks, 1 Gbit/s: -11.00 ± 0.58 points" in text
-    text = virtual_report.summary([same, once])
+    text = virtual_report.summary([same, once], [0.01, 0.01, 0.04])
     assert "In 0 of the 1 cells with two seeds or more it is significantly worse" in text
     assert "most, held" not in text
+    assert "more than 3 % (passes over the same choice" in text
+    assert "are 1.0 % apart in the median, and 1 of 3 are more than 3 % apart)." in text
 
 
 def test_the_time_to_a_target_counts_where_auto_is_behind_and_where_it_never_gets_there():
     settings = []
-    for ranks, seconds in ((4, 1.04), (16, 1.2), (64, 1.5), (8, None)):
+    for ranks, seconds in ((4, 1.04), (4, None), (16, 1.2), (64, 1.5)):
         setting = with_auto(made_setting(dense=[0.7, 0.8], int4=[0.7, 0.8]), [0.7], 4.0, seconds)
         setting.ranks = ranks
         setting.static["dense"].to_target["1gbit"] = 9.0
         setting.static["int4"].to_target["1gbit"] = 1.0
         settings.append(setting)
     text = virtual_report.target_summary(settings)
-    assert "In 2 of 4 cells `auto` is more than 5 % behind" in text
-    assert "most in cnn, 64 ranks, 1 Gbit/s: 1.50 of int4." in text
+    assert "In 1 of 3 cells with 4 or 16 ranks `auto` is more than 5 % behind" in text
+    assert "most in cnn, 16 ranks, 1 Gbit/s: 1.20 of int4. With 64 ranks, where 2 static" in text
+    assert "in 1 of 1 cells, most in cnn, 64 ranks, 1 Gbit/s: 1.50 of int4." in text
     assert "does not reach the target: 1." in text
     lines = [line for line in virtual_report.target_table(settings).splitlines() if "int4" in line]
     assert [line.split(" | ")[-1] for line in lines] == [
-        *("1.04 |", "**1.20** |", "**1.50** |", "**LOST** |")
+        *("1.04 |", "**LOST** |", "**1.20** |", "**1.50** |")
     ]
-    assert lines[3].split(" | ")[-2] == "never"
+    assert lines[1].split(" | ")[-2] == "never"
 
 
 def test_the_page_says_how_far_passes_are_apart_if_that_was_stored(tmp_path):
     store, old = Store(tmp_path), {"step_seconds": {"link": 1.0}, "longer": 0.1}
     record = {"result": {"dense": old, "plans": {"int4": old}}}
     store.write(virtual.times_name("cnn", 4), record)
-    assert virtual_report.noise_of_times(store) == ""
+    assert virtual_report.noise_of_times(virtual_report.spreads_of(store)) == ""
     record["result"]["dense"] = old | {"spread": {"link": 0.01, "other": 0.02}}
     record["result"]["plans"]["int4"] = old | {"spread": {"link": 0.3}}
     store.write(virtual.times_name("cnn", 16), record)
-    text = virtual_report.noise_of_times(store)
+    text = virtual_report.noise_of_times(virtual_report.spreads_of(store))
     assert "2.0 % apart in the median and 30 % at most" in text
 
 
@@ -629,6 +641,53 @@ def test_the_page_says_which_differences_are_means_over_links():
     for name in ("gravac", "accordion"):
         setting.policies[name] = setting.policies["auto"]
     assert "Of `auto` and `gravac`, difference" in virtual_report.section(setting)
+
+
+def test_what_a_policy_lost_is_counted_by_link_and_marked_where_links_change():
+    setting = made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.82])
+    for row in setting.static.values():
+        row.seconds |= {"C1": 8.0, "C2": 9.0}
+        row.steps |= {"C1": [4.0, 4.0], "C2": [4.5, 4.5]}
+    fine, worse = with_seeds([0.8, 0.82]), with_seeds([0.7, 0.72])
+    on = {"C1": 5.0, "C2": 6.0}
+    auto = virtual_report.Row("auto", fine, 1.0, on, figures_on={"C1": worse, "C2": fine})
+    blind = virtual_report.Row("accordion", worse, 1.0, on, figures_on={"C1": worse, "C2": worse})
+    setting.policies = {"auto": auto, "accordion": blind}
+    assert virtual_report.quality_of(setting, auto) == "+0.00 LOST on 1 of 2 links"
+    assert virtual_report.quality_of(setting, blind) == "-10.00 LOST", "learns the same everywhere"
+    first, second = virtual_report.changing_table([setting]).splitlines()[2:4]
+    assert first.endswith("| 5 LOST | missing | missing | 5 LOST |")
+    assert second.endswith("| 6 | missing | missing | 6 LOST |")
+
+
+def test_noise_with_64_ranks_is_that_of_16_ranks_of_all_jobs(tmp_path):
+    store, job = Store(tmp_path), jobs.JOBS["cnn"]
+    curve = {"bytes_sent": 1.0, "dense_bytes": 2.0, "curve": [[job.steps, 0.5]]}
+    for ranks, figures in ((16, [0.80, 0.81, 0.82]), (64, [0.6, 0.8, 0.9])):
+        for seed, figure in zip(jobs.SEEDS, figures, strict=True):
+            name = virtual.static_name("cnn", ranks, "dense", seed)
+            store.write(name, {"result": {"figure": figure, **curve}, "seed": seed})
+    few = virtual_report.read(store, job, 16)
+    many = virtual_report.read(store, job, 64, noise_from=few)
+    assert few.noise == many.noise == pytest.approx(0.01) and not many.assumed
+    assert "noise of 16 ranks 1.00 points" in virtual_report.section(many)
+    unknown = virtual_report.read(Store(tmp_path / "none"), job, 16)
+    assert virtual_report.read(store, job, 64, noise_from=unknown).assumed
+
+
+def test_the_readme_has_one_row_for_each_job_and_number_of_ranks(tmp_path):
+    setting = with_auto(made_setting(dense=[0.8, 0.82], bf16=[0.8, 0.82]), [0.79, 0.81], 4.0)
+    auto = setting.policies["auto"]
+    for row in setting.static.values():
+        row.seconds["wan"] = 8.0
+    auto.seconds["wan"], auto.figures_on["wan"] = 16.0, with_seeds([0.8, 0.82])
+    *_, row = virtual_report.readme_table([setting]).splitlines()
+    assert row == (
+        "| Fashion-MNIST, CNN, SGD | 4 | 1 of 6 links, 4 missing | 1.00 to 2.00 | "
+        "-1.00 to +0.00 points | 0.50x to 1.25x | 0.50x to 1.00x |"
+    )
+    empty = virtual_report.make_report(Store(tmp_path)).tables["virtual"]
+    assert len(empty.splitlines()) == 2 + 9
 
 
 def test_what_was_not_measured_is_called_missing(tmp_path):

@@ -417,13 +417,66 @@ def test_vectors_that_accordion_sends_apart_are_no_share_of_dense():
     assert "0.67 at dense" in claims_gravac.line_of(run)[-1]
 
 
-def test_random_k_tells_its_seeds(store):
+def put_random_k(store: Store, choices: dict) -> Verdict:
     for name, figures in (
         ("randomk-gravac-0.7", {60: 0.87, 61: 0.87}),
         ("randomk-accordion", {60: 0.10, 61: 0.78}),
         ("randomk-10x", {60: 0.5, 61: 0.5}),
     ):
-        put(store, f"claims/gravac/{name}/seed{{seed}}", figures)
-    verdict = claims_gravac.random_k(Measured(store).gravac)
+        put(store, f"claims/gravac/{name}/seed{{seed}}", figures, choices=choices)
+    return claims_gravac.random_k(Measured(store).gravac)
+
+
+def test_random_k_tells_its_seeds_and_what_a_low_threshold_does(store):
+    verdict = put_random_k(store, {"dense by engine": 4, "randomk 0.5 by engine": 6})
     assert verdict.holds and "seed by seed 10.0, 78.0" in verdict.figures
-    assert "100 % of the exchanges are dense" in str(verdict)
+    assert "threshold 0.1" not in str(verdict) and "stays dense" not in str(verdict)
+    low = {60: 0.85, 61: 0.86}
+    name = "claims/gravac/randomk-gravac-0.1/seed{seed}"
+    put(store, name, low, choices={"randomk 0.5 by engine": 1})
+    verdict = put_random_k(store, {"dense by engine": 5, "randomk 0.5 by engine": 5})
+    assert not verdict.holds and "stays dense, in 50 % of the exchanges" in verdict.reason
+    assert "With threshold 0.1 it ends at 85.5 % with a volume of 2x (2 seeds)" in str(verdict)
+
+
+def test_var_must_be_ahead_with_every_seed(store):
+    put(store, "claims/skewed/dense/seed{seed}", {60: 0.80, 61: 0.81})
+    put(store, "claims/skewed/star-0.01/seed{seed}", {60: 0.70, 61: 0.80})
+    put(store, "claims/skewed/var-0.01/seed{seed}", {60: 0.83, 61: 0.79}, roots=ONE_OFTEN)
+    better = root_verdicts(store)[-1]
+    assert not better.holds and "seed by seed +13.00, -1.00" in better.figures
+    put(store, "claims/skewed/var-0.01/seed{seed}", {60: 0.83, 61: 0.801}, roots=ONE_OFTEN)
+    assert root_verdicts(store)[-1].holds
+
+
+# --- the page ---
+
+
+def test_the_page_says_whose_noise_and_figures_those_of_virtual_md_are(store):
+    assert claims_report.from_virtual(Measured(store)) == ""
+    put_beside_gravac(store, {60: 0.90, 61: 0.92, 65: 0.91})
+    put(store, GRAVAC, {60: 0.9}, seconds=1.0)
+    page = claims_report.make_report(store).pages["claims"]
+    assert "The first 6 lines of GraVAC's table" in page and "seeds 60 to 65." in page
+    lines = page[page.index("shares of exchanges |") :].splitlines()[2:8]
+    assert "accordion:method=powersgd" in lines[-1]
+    assert "STAR against VAR 1.00 (3 seeds of GraVAC's part, with 4 workers where these" in page
+    assert "Clocks differ" in gravac_verdict(store).remark
+
+
+def test_the_readme_has_verdicts_only_and_ways_that_come_out_alike_once(store):
+    def rows(c1: float) -> list[str]:
+        shares = made_shares(c1, 0.9)
+        for each in shares.values():
+            each["flexible"] = {"all-gather": 0.9}
+        store.write("claims/flexible/collectives", {"result": shares, "seed": 0})
+        found = Measured(store)
+        return claims_report.verdict_table(found).splitlines()[2:]
+
+    assert len(rows(0.5)) <= 16
+    (half,) = (row for row in rows(0.5) if "about half" in row)
+    assert half.endswith(
+        "| by the paper's prices: reproduces; as `flexible` chose: **does not reproduce** |"
+    )
+    (half,) = (row for row in rows(0.9) if "about half" in row)
+    assert half.endswith("about half of the steps | **does not reproduce** |")
