@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of claims.py's cells, a module for each paper, and the README's table of verdicts."""
+"""The page of claims.py's cells; a module for each paper."""
 
 from . import claims_accordion, claims_flexible, claims_gravac
 from .claims_gravac import FASTER
@@ -15,6 +15,7 @@ def make_report(store: Store) -> Report:
         "# What the papers claim, and what we see\n",
         provenance(store.records("claims/*"), "claims/*"),
         from_virtual(found),
+        verdict_table(found),
         introduction(found.noise),
         "## Accordion\n",
         claims_accordion.page(found),
@@ -27,7 +28,6 @@ def make_report(store: Store) -> Report:
     report = Report()
     report.pages["claims"] = "\n".join(filter(None, parts))
     report.plots["claims-accordion"] = claims_accordion.plot(found.accordion)
-    report.tables["claims"] = verdict_table(found)
     return report
 
 
@@ -62,7 +62,7 @@ Noise in points: {of_parts}.
 
 
 def verdict_table(found: Measured) -> str:
-    """The README's."""
+    """In short."""
     verdicts = {
         "Accordion": claims_accordion.verdicts(found),
         "Accordion, batches": claims_accordion.batch_verdicts(found),

@@ -8,8 +8,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import fresh_seeds  # noqa: E402
-from benchmarks.evidence.jobs import JOBS  # noqa: E402
+from benchmarks import fresh_seeds
+from benchmarks.evidence.jobs import JOBS
 
 
 def test_differences_are_of_the_same_seeds_with_the_error_of_their_mean():
