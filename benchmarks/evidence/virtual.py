@@ -62,11 +62,11 @@ REPEATED = {
 
 # Seconds of a run: measured with two at a time.
 TRAINING = {
-    "cnn": {4: 16, 16: 30, 64: 95},
-    "gpt": {4: 20, 16: 29, 64: 80},
-    "lstm": {4: 20, 16: 34, 64: 90},
+    "cnn": {4: 10, 16: 15, 64: 38},
+    "gpt": {4: 20, 16: 25, 64: 40},
+    "lstm": {4: 10, 16: 17, 64: 40},
 }
-TIMING = {4: 4, 16: 8, 64: 25}  # of one choice
+TIMING = {4: 3, 16: 8, 64: 17}  # of one choice
 PLANS = 6  # of `auto`, most of them on few links, take as long as so many choices
 
 QUICK_STATIC = {
