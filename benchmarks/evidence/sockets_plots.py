@@ -82,6 +82,6 @@ def reaction_plot(store: Store) -> Plot:
         links = ", ".join(f"{LINK_NAMES[link]} from step {start}" for start, _, link in phases())
         lower.set_xlabel(f"step ({links})")
         if lines:
-            upper.legend(fontsize=8, ncols=4)
+            upper.legend(fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1))
 
     return Plot(draw, lines, (9.0, 6.0))

@@ -776,7 +776,7 @@ def best_by_phase(setting: Setting, link: str) -> float:
 def readme_table(settings: list[Setting]) -> str:
     header = [
         *("job", "ranks", "`auto` holds on", "its time, of the best static choice"),
-        *("from dense", "faster than fp32", "than 16 bit"),
+        *("from dense (bits: less is better)", "faster than fp32", "than 16 bit"),
     ]
     return table(header, map(readme_row, settings))
 

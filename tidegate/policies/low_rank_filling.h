@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much more will wait behind low rank than does now. A rank is as many directions of a matrix
 // as are sent in a step; the others wait for their turn, and what waits goes on growing until all
-// have had one. Who goes down to a lower rank by what he sees early finds himself with far more than
-// he can endure, and it is late then.
+// have had one. Who goes down to a lower rank by what he sees early finds himself with far more
+// than he can endure, and it is late then.
 #pragma once
 
 #include <cstdint>
