@@ -3,6 +3,7 @@
 
 import argparse
 import fnmatch
+import signal
 import sys
 
 from . import progress, tables
@@ -52,6 +53,13 @@ def main(
     if tally.interrupted:
         return 130
     return 1 if tally.failed else 0
+
+
+def end_in_good_order_when_asked() -> None:
+    """Also where it runs in the background, where a shell has interrupts ignored: cells must not
+    leave processes and networks behind."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

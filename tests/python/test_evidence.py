@@ -183,6 +183,7 @@ def test_list_runs_nothing(run, tmp_path, capsys):
 
 
 INTERRUPTED = """
+import signal
 import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
@@ -192,6 +193,8 @@ import test_evidence as here
 folder = Path({folder!r})
 cells = [here.made(folder, "done"), here.made(folder, "long", here.wait_long)]
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+    command.end_in_good_order_when_asked()
     sys.exit(command.main(["--no-tables", "--processes", "1"], cells, Store(folder / "cells"), ()))
 """
 
@@ -205,7 +208,8 @@ def wait_long(folder: str, word: str) -> dict:
     return {}
 
 
-def test_an_interrupt_ends_cells_in_good_order_and_keeps_what_is_done(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_cells_in_good_order_and_keeps_what_is_done(tmp_path, number):
     script = tmp_path / "script.py"
     paths = [str(ROOT), str(ROOT / "tests" / "python")]
     script.write_text(INTERRUPTED.format(paths=paths, folder=str(tmp_path)))
@@ -214,7 +218,7 @@ def test_an_interrupt_ends_cells_in_good_order_and_keeps_what_is_done(tmp_path):
         if (tmp_path / "waiting").exists():
             break
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "1 done, 0 failed, 1 left, interrupted" in said
